@@ -45,6 +45,8 @@ pub enum Contestant {
     Untraced,
     /// `nestrace record --detail full`.
     Full,
+    /// The same with `--cpu off`.
+    FullWithoutCpu,
     /// `nestrace record --detail light`.
     Light,
     /// `perf record -e 'block:*' -a`.
@@ -57,9 +59,10 @@ pub enum Contestant {
 
 impl Contestant {
     /// Everyone, in the order of a round.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Untraced,
         Self::Full,
+        Self::FullWithoutCpu,
         Self::Light,
         Self::Perf,
         Self::Bpftrace,
@@ -67,13 +70,19 @@ impl Contestant {
     ];
 
     /// Those whose probes are BPF programs.
-    pub const WITH_BPF: [Self; 3] = [Self::Full, Self::Light, Self::Bpftrace];
+    pub const WITH_BPF: [Self; 4] = [
+        Self::Full,
+        Self::FullWithoutCpu,
+        Self::Light,
+        Self::Bpftrace,
+    ];
 
     /// For a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Untraced => "untraced",
             Self::Full => "nestrace full",
+            Self::FullWithoutCpu => "nestrace full, --cpu off",
             Self::Light => "nestrace light",
             Self::Perf => "perf record -e 'block:*'",
             Self::Bpftrace => "bpftrace, same stamps",
@@ -123,8 +132,15 @@ impl Running {
         let at = |name: &str| folder.path().join(name);
         let mut command = match contestant {
             Contestant::Untraced => bail!("start nobody"),
-            Contestant::Full => nestrace_command(nestrace, device, "full", &at("trace.nest")),
-            Contestant::Light => nestrace_command(nestrace, device, "light", &at("trace.nest")),
+            Contestant::Full => {
+                nestrace_command(nestrace, device, ("full", "auto"), &at("trace.nest"))
+            }
+            Contestant::FullWithoutCpu => {
+                nestrace_command(nestrace, device, ("full", "off"), &at("trace.nest"))
+            }
+            Contestant::Light => {
+                nestrace_command(nestrace, device, ("light", "off"), &at("trace.nest"))
+            }
             Contestant::Perf => perf_command(folder.path())?,
             Contestant::Bpftrace => bpftrace_command(device.number()?, &at("trace.txt")),
             Contestant::UnreadBlktrace => unread_blktrace_command(device)?,
@@ -165,7 +181,7 @@ impl Running {
         };
         match self.contestant {
             Contestant::Untraced => {}
-            Contestant::Full | Contestant::Light => {
+            Contestant::Full | Contestant::FullWithoutCpu | Contestant::Light => {
                 self.wait_for("live", || said("stderr", "live:"))?
             }
             Contestant::Bpftrace => self.wait_for("live", || said("trace.txt", "live"))?,
@@ -221,7 +237,9 @@ impl Running {
         let at = |name: &str| self.folder.path().join(name);
         let trace = match self.contestant {
             Contestant::Untraced => None,
-            Contestant::Full | Contestant::Light => Some(trace_size::of_bundle(&self.bundle())?),
+            Contestant::Full | Contestant::FullWithoutCpu | Contestant::Light => {
+                Some(trace_size::of_bundle(&self.bundle())?)
+            }
             Contestant::Perf => Some(trace_size::of_perf_data(&at("perf.data"))?),
             Contestant::Bpftrace => {
                 let said = self.stderr();
@@ -272,7 +290,7 @@ impl Drop for Running {
 fn nestrace_command(
     nestrace: &Path,
     device: &LoadedDevice,
-    detail: &str,
+    (detail, cpu): (&str, &str),
     bundle: &Path,
 ) -> Command {
     let mut command = Command::new(nestrace);
@@ -283,6 +301,8 @@ fn nestrace_command(
             device.name(),
             "--detail",
             detail,
+            "--cpu",
+            cpu,
             "-o",
         ])
         .arg(bundle);

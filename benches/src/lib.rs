@@ -7,6 +7,7 @@ mod analyze_speed;
 mod call_cost;
 mod contestant;
 mod figures;
+mod fleet_cost;
 mod guest_cost;
 mod link_speed;
 mod load;
@@ -53,6 +54,8 @@ enum What {
     Start(start_cost::StartCostArgs),
     /// How fast captures of blktrace are analysed, beside blkparse and btt
     Analyze(analyze_speed::AnalyzeSpeedArgs),
+    /// Time and memory of `nestrace fleet report` over many recordings, beside Spark
+    Fleet(fleet_cost::FleetCostArgs),
 }
 
 /// Options of `bench record`.
@@ -101,5 +104,6 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         What::Link(args) => link_speed::run(args),
         What::Start(args) => start_cost::run(args),
         What::Analyze(args) => analyze_speed::run(args),
+        What::Fleet(args) => fleet_cost::run(args),
     }
 }

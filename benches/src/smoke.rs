@@ -32,7 +32,10 @@ fn check(
     nestrace: &Path,
     device: &LoadedDevice,
 ) -> anyhow::Result<()> {
-    let is_nestrace = matches!(contestant, Contestant::Full | Contestant::Light);
+    let is_nestrace = matches!(
+        contestant,
+        Contestant::Full | Contestant::FullWithoutCpu | Contestant::Light
+    );
     let look = |bundle: &Path, ios: u64| match is_nestrace {
         true => check_bundle(case, nestrace, bundle, ios),
         false => Ok(()),
@@ -69,7 +72,9 @@ fn check_phase(case: &mut Case, phase: &Phase) -> anyhow::Result<()> {
         // Of blktrace's records the contestant itself holds that none was lost.
         Contestant::Untraced | Contestant::UnreadBlktrace => return Ok(()),
         Contestant::Light => 1,
-        Contestant::Full | Contestant::Perf | Contestant::Bpftrace => 4,
+        Contestant::Full | Contestant::FullWithoutCpu | Contestant::Perf | Contestant::Bpftrace => {
+            4
+        }
     };
     let recorded = phase.recorded.context("keep what was recorded")?;
     let trace = recorded.trace.context("keep a trace")?;

@@ -3,12 +3,12 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::RAW_FLUSH_SEQ};
 
-use crate::{layout::*, owner, preemption, ring, second_program, thread};
+use crate::{flush_queue::flushed_with, layout::*, owner, preemption, ring, second_program, thread};
 
 /// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
 const MAX_BIOS: u32 = 1024;
 /// The kernel's own: the part of a request's flags that is its operation, and that of reads.
-const OPERATION: u32 = 0xff;
+pub const OPERATION: u32 = 0xff;
 const READ: u32 = 0;
 /// Bios that one `Link` record holds.
 const BIOS_PER_LINK: u32 = 3;
@@ -34,7 +34,7 @@ fn bio_disk(bio: *const u8) -> u32 {
 }
 
 #[inline(always)]
-fn queue_disk(queue: *const u8) -> u32 {
+pub fn queue_disk(queue: *const u8) -> u32 {
     if queue.is_null() || !has(&QUEUE_DISK) {
         return 0;
     }
@@ -42,7 +42,7 @@ fn queue_disk(queue: *const u8) -> u32 {
 }
 
 #[inline(always)]
-fn request_disk(request: *const u8) -> u32 {
+pub fn request_disk(request: *const u8) -> u32 {
     if has(&RQ_DISK) {
         return disk_number(follow(request, &RQ_DISK));
     }
@@ -230,6 +230,7 @@ fn remap_bio(ctx: &BtfTracePointContext) -> i32 {
     let bio: *const u8 = ctx.arg(0);
     if let Some(mut record) = bio_record(Kind::BioRemap, bio) {
         describe_bio(&mut record, bio);
+        record.related = follow(bio, &BIO_PRIVATE);
         let owner = Owner { owner_dev: ctx.arg(1), file_offset: ctx.arg::<u64>(2) << 9, ..Owner::default() };
         ring::send_owned(record, owner, Source::Block);
     }
@@ -334,16 +335,24 @@ pub fn block_rq_issue_nested(ctx: BtfTracePointContext) -> i32 {
 fn issue(ctx: &BtfTracePointContext) -> i32 {
     let request: *const u8 = ctx.arg(0);
     let Some(mut record) = request_record(Kind::Issue, request) else { return 0 };
+    // Kernel threads that queue no bio issue requests.
+    thread::introduce();
     let first: *const u8 = follow(request, &RQ_BIO);
     record.related = first as u64;
     if first.is_null() {
         ring::send(record, Source::Block);
         return 0;
     }
+    // Before the loops: the kernel checks what follows them for each number of bios.
+    let flush = if record.flags & RAW_FLUSH_SEQ == 0 { 0 } else { flushed_with(request) };
     let second: *const u8 = follow(first, &BIO_NEXT);
     let further = count_bios(second);
     record.sub = if further > 255 { 255 } else { further as u8 };
-    ring::send(record, Source::Block);
+    if flush == 0 {
+        ring::send(record, Source::Block);
+    } else {
+        ring::send_owned(record, Owner { iocb: flush, ..Owner::default() }, Source::Block);
+    }
     if further > 0 {
         link_bios(record, second);
     }
@@ -415,7 +424,7 @@ fn send_completion(ctx: &BtfTracePointContext) {
     if bio == 0 {
         ring::send(record, Source::Block);
     } else {
-        let owner = Owner { origin: bio, ..Owner::default() };
+        let owner = Owner { origin: bio, iocb: flushed_with(ctx.arg(0)), ..Owner::default() };
         ring::send_owned(record, owner, Source::Block);
     }
 }
@@ -444,8 +453,9 @@ fn take_part(record: &mut Record, ctx: &BtfTracePointContext) {
     record.bytes = done;
 }
 
+/// Bytes of the part of a request that a completion ends.
 #[inline(always)]
-fn done_bytes(ctx: &BtfTracePointContext) -> u64 {
+pub fn done_bytes(ctx: &BtfTracePointContext) -> u64 {
     u64::from(ctx.arg::<u64>(2) as u32)
 }
 
@@ -454,40 +464,4 @@ fn done_bytes(ctx: &BtfTracePointContext) -> u64 {
 pub fn left_bytes(ctx: &BtfTracePointContext) -> u32 {
     let bytes = u64::from(follow::<u32>(ctx.arg(0), &RQ_LEN));
     bytes.saturating_sub(done_bytes(ctx)) as u32
-}
-
-#[btf_tracepoint(function = "block_plug")]
-pub fn block_plug(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        if let Some(record) = queue_record(Kind::Plug, ctx.arg(0)) {
-            ring::send(record, Source::Block);
-        }
-        0
-    })
-}
-
-#[btf_tracepoint(function = "block_unplug")]
-pub fn block_unplug(ctx: BtfTracePointContext) -> i32 {
-    preemption::without(|| {
-        if let Some(mut record) = queue_record(Kind::Unplug, ctx.arg(0)) {
-            record.bytes = u64::from(ctx.arg::<u64>(1) as u32);
-            record.sub = (ctx.arg::<u64>(2) as u8 & 1) ^ 1;
-            ring::send(record, Source::Block);
-        }
-        0
-    })
-}
-
-#[inline(always)]
-fn queue_record(kind: Kind, queue: *const u8) -> Option<Record> {
-    if !ring::open() {
-        return None;
-    }
-    let dev = queue_disk(queue);
-    if !ring::wants_device(dev) {
-        return None;
-    }
-    let mut record = ring::stamp(kind);
-    record.dev = dev;
-    Some(record)
 }

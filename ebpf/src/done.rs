@@ -13,7 +13,7 @@ use nestrace_abi::{
 use crate::{layout::DONE_SLOTS, ring};
 
 /// `BPF_F_MMAPABLE`.
-const MMAPABLE: usize = 1 << 10;
+pub const MMAPABLE: usize = 1 << 10;
 /// Interrupts nest no deeper.
 const DEPTH: u64 = 8;
 

@@ -107,7 +107,8 @@ fn open_file(descriptor: u64) -> u64 {
     copy(entries + u64::from(descriptor as u32) * 8)
 }
 
-/// An open file: its inode, and its address.
+/// An open file: its inode, and its address; all 0 where there is none.
+#[derive(Default)]
 struct OpenFile {
     address: u64,
     inode: Inode,

@@ -37,12 +37,14 @@ globals! {
     ALL_DEVICES: u8 = 0;
     BY_MOUNT: u8 = 0;
     DONE_SLOTS: u32 = 0;
+    SUMMING: u8 = 0;
     PG_HEAD_BIT: u8 = 0;
     RQF_FLUSH_SEQ_BIT: u8 = 4;
     URING_SUBMIT_ARG: u8 = 0;
     THROTTLE_PAUSE_ARG: u8 = 0;
     JIFFY_NS: u32 = 0;
     PREEMPTIBLE: u8 = 0;
+    SWITCH_STATE: u8 = 0;
 }
 
 /// Whether this kernel has the field. The answer is a constant to the verifier.

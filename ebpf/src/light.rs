@@ -6,41 +6,23 @@ use aya_ebpf::{
     macros::{btf_map, btf_tracepoint},
     programs::BtfTracePointContext,
 };
-use nestrace_abi::{Kind, Record, Source};
-
-use crate::{
-    block, done,
-    layout::{DONE_SLOTS, number_of},
-    preemption, ring, second_program,
+use nestrace_abi::{
+    Kind, Record, Source,
+    maps::{IN_FLIGHT_PLACES, InFlight, MIX},
 };
 
-/// What is known of a request from D on.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct InFlight {
-    /// [`number_of`] it.
-    request: u64,
-    /// [`check_of`] what does not change until it completes; then the time of its end.
-    check: u64,
-    /// 0: not in flight.
-    issued_ns: u64,
-    /// Where its first part began, if one was completed.
-    offset: u64,
-    /// Bytes of the parts that were completed.
-    done_bytes: u32,
-    /// What the last of them left.
-    left_bytes: u32,
-    /// The number of the recording that saw it issued.
-    recording: u32,
-    dev: u32,
-}
+use crate::{
+    block,
+    done::{self, MMAPABLE},
+    layout::{DONE_SLOTS, number_of},
+    preemption, ring, second_program, sums,
+};
 
 /// Requests that are in flight, each at the place that its address gives. An array, because a look at it is a few
 /// instructions of the program's own, and one into a hash a call of the kernel's.
 #[btf_map]
-static IN_FLIGHT: Array<InFlight, PLACES> = Array::new();
-const PLACES: usize = 1 << PLACE_BITS;
-const PLACE_BITS: u32 = 16;
+static IN_FLIGHT: Array<InFlight, IN_FLIGHT_PLACES, MMAPABLE> = Array::new();
+const PLACE_BITS: u32 = IN_FLIGHT_PLACES.ilog2();
 
 /// Those whose place was taken when they were issued. An entry stays when its request has ended, because a driver uses
 /// the same requests again and again: writing into an entry costs a tenth of adding and removing it. Those of a device
@@ -51,32 +33,21 @@ static DISPLACED: LruHashMap<u64, InFlight, 16384> = LruHashMap::new();
 /// A processor may stand still between two programs, if it is a virtual one.
 const JUST_ENDED_NS: u64 = 1_000_000_000;
 
-/// The fraction of the golden ratio.
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// A request's place.
 #[inline(always)]
 fn place_of(request: u64) -> Option<*mut InFlight> {
     IN_FLIGHT.get_ptr_mut((request.wrapping_mul(MIX) >> (64 - PLACE_BITS)) as u32)
 }
 
-/// Tells an entry that one processor wrote from one that two wrote into at once.
+/// Writes what is known at D, in place: nothing is copied, nor cleared that nobody reads before it is written.
 #[inline(always)]
-fn check_of(request: u64, issued_ns: u64, recording: u32, dev: u32) -> u64 {
-    request ^ issued_ns.wrapping_mul(MIX) ^ (u64::from(dev) << 32) ^ u64::from(recording)
-}
-
-impl InFlight {
-    /// Writes what is known at D, in place: nothing is copied, nor cleared that nobody reads before it is written.
-    #[inline(always)]
-    fn begin(&mut self, request: u64, issued_ns: u64, recording: u32, dev: u32) {
-        self.check = check_of(request, issued_ns, recording, dev);
-        self.request = request;
-        self.issued_ns = issued_ns;
-        self.done_bytes = 0;
-        self.recording = recording;
-        self.dev = dev;
-    }
+fn begin(entry: &mut InFlight, request: u64, issued_ns: u64, recording: u32, dev: u32) {
+    entry.check = InFlight::check_of(request, issued_ns, recording, dev);
+    entry.request = request;
+    entry.issued_ns = issued_ns;
+    entry.done_bytes = 0;
+    entry.recording = recording;
+    entry.dev = dev;
 }
 
 /// Remembers a request. Two processors that issue at the same place at once may both find it free: at most one of the
@@ -93,17 +64,17 @@ fn remember(request: u64, recording: u32, dev: u32) {
         && there.recording == recording
         && (there.issued_ns != 0 || issued_ns.wrapping_sub(there.check) < JUST_ENDED_NS);
     if !is_taken {
-        there.begin(request, issued_ns, recording, dev);
+        begin(there, request, issued_ns, recording, dev);
         return;
     }
     if let Some(entry) = DISPLACED.get_ptr_mut(&request) {
         // SAFETY: one request is issued or completes on one processor at a time.
-        unsafe { &mut *entry }.begin(request, issued_ns, recording, dev);
+        begin(unsafe { &mut *entry }, request, issued_ns, recording, dev);
         return;
     }
     let started = InFlight {
         request,
-        check: check_of(request, issued_ns, recording, dev),
+        check: InFlight::check_of(request, issued_ns, recording, dev),
         issued_ns,
         offset: 0,
         done_bytes: 0,
@@ -117,10 +88,7 @@ fn remember(request: u64, recording: u32, dev: u32) {
 /// Whether that is a request that this recording saw issued, and that is in flight.
 #[inline(always)]
 fn is_in_flight(entry: &InFlight, request: u64, recording: u32) -> bool {
-    entry.request == request
-        && entry.issued_ns != 0
-        && entry.recording == recording
-        && entry.check == check_of(request, entry.issued_ns, recording, entry.dev)
+    entry.request == request && entry.is_in_flight(recording)
 }
 
 #[btf_tracepoint(function = "block_rq_issue")]
@@ -140,7 +108,9 @@ fn issue(ctx: &BtfTracePointContext) -> i32 {
     if recording == 0 || request.is_null() {
         return 0;
     }
-    if let Some(dev) = block::wanted_disk(request) {
+    // While the probes sum, the place of the sum stands for the device.
+    let wanted = if sums::on() { sums::place_of_request(request) } else { block::wanted_disk(request) };
+    if let Some(dev) = wanted {
         remember(number_of(request), recording, dev);
     }
     0
@@ -220,6 +190,10 @@ fn complete_elsewhere(ctx: &BtfTracePointContext, request: *const u8, number: u6
             return;
         }
     }
+    if sums::on() {
+        sums::unknown_request(request);
+        return;
+    }
     let Some(dev) = block::wanted_disk(request) else { return };
     let mut record = ended(request, dev);
     block::describe_completion(&mut record, ctx);
@@ -241,6 +215,10 @@ fn send(record: Record) {
 /// A completed request that was remembered: sends it when its last part is.
 #[inline(always)]
 fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight) {
+    if sums::on() {
+        sum(ctx, request, entry);
+        return;
+    }
     let mut record = ended(request, entry.dev);
     block::describe_completion(&mut record, ctx);
     let left_bytes = record.related as u32;
@@ -258,6 +236,24 @@ fn complete(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight
     entry.issued_ns = 0;
     entry.check = record.ts_ns;
     send(record);
+}
+
+/// The same where it is only summed.
+#[inline(always)]
+fn sum(ctx: &BtfTracePointContext, request: *const u8, entry: &mut InFlight) {
+    let left_bytes = block::left_bytes(ctx);
+    let done_bytes = entry.done_bytes.wrapping_add(block::done_bytes(ctx) as u32);
+    if left_bytes != 0 {
+        entry.done_bytes = done_bytes;
+        entry.left_bytes = left_bytes;
+        return;
+    }
+    // SAFETY: no preconditions.
+    let ended_ns = unsafe { bpf_ktime_get_ns() };
+    let issued_ns = entry.issued_ns;
+    entry.issued_ns = 0;
+    entry.check = ended_ns;
+    sums::request_ends(request, entry.dev, done_bytes, issued_ns, ended_ns);
 }
 
 /// Of whatever thread the end interrupted nothing is said.

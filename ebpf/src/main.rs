@@ -12,17 +12,21 @@
 
 mod block;
 mod caller;
+mod cpu;
 mod done;
 mod file_io;
+mod flush_queue;
 mod host_fs;
 mod layout;
 mod light;
 mod log;
 mod owner;
+mod plug;
 mod preemption;
 mod qemu;
 mod ring;
 mod second_program;
+mod sums;
 mod thread;
 
 #[cfg(not(test))]

@@ -10,7 +10,7 @@ use nestrace_abi::{Kind, Owner, Record, Source};
 
 use crate::{
     file_io::{copy_user, first_buffer},
-    ring, thread,
+    ring, sums, thread,
 };
 
 /// `QEMUIOVector.size`, the same since QEMU 2.12: pointer, count, and a union whose second arm puts
@@ -55,6 +55,10 @@ fn argument(ctx: &ProbeContext, n: usize) -> u64 {
 
 #[uprobe]
 pub fn block_acct_start(ctx: ProbeContext) -> u32 {
+    if sums::on() {
+        sums::qemu_begins(argument(&ctx, 0), argument(&ctx, 1), argument(&ctx, 2), argument(&ctx, 3) & 0xffff_ffff);
+        return 0;
+    }
     if let Some(mut record) = record(Kind::AcctStart) {
         thread::introduce();
         record.related = argument(&ctx, 0);
@@ -68,6 +72,10 @@ pub fn block_acct_start(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn accounted(kind: Kind, ctx: &ProbeContext) -> u32 {
+    if sums::on() {
+        sums::qemu_ends(argument(ctx, 1), matches!(kind, Kind::AcctFailed));
+        return 0;
+    }
     if let Some(mut record) = record(kind) {
         record.related = argument(ctx, 0);
         record.object = argument(ctx, 1);

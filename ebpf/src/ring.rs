@@ -63,6 +63,13 @@ pub fn wants_device(dev: u32) -> bool {
     unsafe { DEVICES.get(&dev) }.is_some()
 }
 
+/// What the collector gave a disk in the map of wanted ones.
+#[inline(always)]
+pub fn value_of_device(dev: u32) -> Option<u32> {
+    // SAFETY: as above.
+    unsafe { DEVICES.get(&dev) }.copied()
+}
+
 /// The guest that the current process belongs to, if it is traced.
 #[inline(always)]
 pub fn current_guest() -> Option<u32> {

@@ -18,7 +18,7 @@ use aya_ebpf::{
     btf_maps::{Array, PerCpuArray},
     macros::btf_map,
 };
-use nestrace_abi::Source;
+use nestrace_abi::{Source, maps::MIX};
 
 use crate::{preemption, ring};
 
@@ -37,8 +37,6 @@ static TAKEN: PerCpuArray<[u64; DEPTH], 8> = PerCpuArray::new();
 static TAKEN_ANYWHERE: Array<[u64; DEPTH], BUCKETS> = Array::new();
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 13;
-/// The fraction of the golden ratio.
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// By source: events that a second program took over from the first.
 #[btf_map]

@@ -7,7 +7,7 @@ use aya_ebpf::{
 };
 use nestrace_abi::{Kind, Source};
 
-use crate::{layout::*, ring};
+use crate::{cpu, layout::*, ring};
 
 /// What was sent of a thread: recording, process and name, as one number.
 #[btf_map]
@@ -40,6 +40,7 @@ pub fn introduce() {
     if last.is_some_and(|last| unsafe { (*last)[0] } == whole) {
         return;
     }
+    cpu::joins(tid);
     // SAFETY: the value is read at once.
     let was_sent = unsafe { THREADS.get(&tid) }.copied() == Some(sent);
     if let Some(last) = last {

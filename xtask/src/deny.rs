@@ -9,8 +9,9 @@ use xtask::cargo_build::{install, workspace};
 /// The version that CI uses.
 const VERSION: &str = "0.20.2";
 /// Every lock file of the repository stands beside one of these.
-const MANIFESTS: [&str; 4] = [
+const MANIFESTS: [&str; 5] = [
     "Cargo.toml",
+    "crates/nestrace-fleet/Cargo.toml",
     "ebpf/Cargo.toml",
     "fuzz/Cargo.toml",
     "examples/embedding/Cargo.toml",

@@ -22,6 +22,8 @@ pub fn run() -> anyhow::Result<ExitCode> {
     let mut breaches = Vec::new();
     breaches.extend(graph.check_direction());
     breaches.extend(crates::check_polars()?);
+    breaches.extend(graph.check_screen());
+    breaches.extend(crates::check_engine()?);
     breaches.extend(graph.check_anyhow());
     breaches.extend(features::check_features()?);
     for source in &sources {

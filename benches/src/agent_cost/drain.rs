@@ -46,6 +46,7 @@ impl Drain {
             devices: vec![device.trim_start_matches("/dev/").to_owned()],
             backend: backend.to_owned(),
             paths: true,
+            cpu: true,
         }))?;
         let deadline = Instant::now() + LIVE;
         while !drain.live.load(Ordering::Acquire) {

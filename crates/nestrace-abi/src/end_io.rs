@@ -39,6 +39,10 @@ pub const SYMBOLS: &[&str] = &[
     "ext4_end_io_rsv_work",
     "iomap_dio_simple_end_io",
     "bio_wait_end_io",
+    "md_end_flush",
+    "super_written",
+    "end_sync_read",
+    "end_sync_write",
 ];
 
 /// [`SYMBOLS`] index of iomap's direct I/O: the bio's `bi_private` is an `iomap_dio`.
@@ -49,3 +53,5 @@ pub const BUFFER_HEAD: u8 = 2;
 pub const XFS_LOG: u8 = 3;
 /// [`SYMBOLS`] index of XFS' metadata buffers.
 pub const XFS_BUF: u8 = 4;
+/// [`SYMBOLS`] index of the flushes that md sends to its members.
+pub const MD_FLUSH: u8 = 34;

@@ -88,3 +88,15 @@ pub mod op {
     /// `msync` with MS_SYNC.
     pub const MSYNC: u8 = 17;
 }
+
+/// What a thread does that leaves its processor (`sub` of `Switch`).
+pub mod thread_state {
+    /// It would go on at once: it was preempted, or gave way.
+    pub const RUNNABLE: u8 = 0;
+    /// It waits for something (`TASK_INTERRUPTIBLE`, `TASK_IDLE`).
+    pub const ASLEEP: u8 = 1;
+    /// It waits for something, and no signal wakes it: mostly I/O (`TASK_UNINTERRUPTIBLE`).
+    pub const UNINTERRUPTIBLE: u8 = 2;
+    /// It was stopped, is traced or has ended.
+    pub const STOPPED: u8 = 3;
+}

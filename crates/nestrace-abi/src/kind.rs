@@ -76,8 +76,8 @@ kinds! {
     /// X, a bio was split. `object` the new front half, `related` the parent, place of the front half; in a guest,
     /// `origin` is the first page of the rest; `related` of `queue` is the first page of the whole.
     Split = 5, "split", Block;
-    /// A, a bio was remapped to another device or place. `object` bio, new place; `file_offset`, `owner_dev` the old
-    /// offset and device.
+    /// A, a bio was remapped to another device or place. `object` bio, `related` its `bi_private` (0 in older recordings;
+    /// one for all bios of a stripe of RAID4, 5 or 6), new place; `file_offset`, `owner_dev` the old offset and device.
     BioRemap = 6, "bio_remap", Block;
     /// A bio of a bio-based device (dm, md) ended. `object` bio, place as left, `aux` status.
     BioComplete = 7, "bio_complete", Block;
@@ -87,7 +87,8 @@ kinds! {
     /// I, a request entered the scheduler. `object` request, place, `flags`.
     Insert = 10, "insert", Block;
     /// D, a request went to the driver. `object` request, `related` its first bio, place, `flags`, `sub` number of
-    /// further bios (255 = or more).
+    /// further bios (255 = or more). Of data in a flush sequence: `iocb` the request that its hardware queue flushes
+    /// with (`object` of such a flush); 0 if unknown.
     Issue = 11, "issue", Block;
     /// Up to three further bios of the `issue` just before on the same processor: `object` request; `related`,
     /// `offset`, `bytes`; `dev`.
@@ -97,7 +98,7 @@ kinds! {
     /// C, a request or a part of it was completed. `object` request, place of this completion, `related` bytes that
     /// remain, `flags`, `sub` not 0: it failed (low byte of the kernel's status: `blk_status_t` since 5.16, before that
     /// a negative errno). If it moves no bytes, `origin` is the bio that it ends (a flush without data, or a bio that
-    /// had its data before); 0 if there is none or the backend does not give it.
+    /// had its data before); 0 if there is none or the backend does not give it; with it `iocb` as `issue` has it.
     Complete = 14, "complete", Block;
     /// A request was merged into another. `object` the request that disappears, place, `flags`.
     RequestMerge = 15, "request_merge", Block;
@@ -205,7 +206,7 @@ kinds! {
 
     /// A thread's name, again when it has changed. `tid`, `object` tgid, `related` and `offset` the 16 bytes of comm.
     Thread = 80, "thread", Meta;
-    /// Written by the collector. `sub` source (0 block, 1 file, 2 host_fs, 3 qemu, 4 meta, 5 walk), `object` events
+    /// Written by the collector. `sub` source (0 block, 1 file, 2 host_fs, 3 qemu, 4 meta, 5 walk, 6 cpu), `object` events
     /// dropped in this stream so far. If a guest's agent starts to record again, or batches are missing, one loss of
     /// the block layer stands for all missing events, at the time of the last event before.
     // `related` 1: no total, but a reader's mark that events of the source are missing here. It is in no recording.
@@ -218,6 +219,16 @@ kinds! {
     /// A thread of btrfs makes a commit, or waits until another one has made it. `sub` 1 of a subvolume's log, 2 of a
     /// transaction; `object` its number, `related` the subvolume (0 of a transaction), `dev`. Only in a guest's stream.
     CommitWait = 83, "commit_wait", HostFs;
+
+    /// A processor goes from one thread to another, and one of them carries I/O. `tid` the thread that leaves, `sub` what it
+    /// does without the processor (0 it waits for one: preempted; 1 asleep, 2 asleep and no signal wakes it, 3 stopped or
+    /// ended), `object` the thread that comes (0 the idle one), `dev` which of the two carry I/O (1 the one that leaves, 2
+    /// the one that comes, 3 both), `related` and `offset` the 16 bytes of comm of the one that comes, or of the one that
+    /// leaves if that does not carry I/O.
+    Switch = 90, "switch", Cpu;
+    /// A sleeping thread that carries I/O is woken: from now on it waits for a processor. `object` the thread, `tid` the one
+    /// that ran where it was woken from.
+    Wake = 91, "wake", Cpu;
 }
 
 /// A family of probes with a loss counter of its own.
@@ -237,6 +248,8 @@ pub enum Source {
     /// Not ring records: requests with more bios, or calls with more control blocks, than a probe
     /// walks. The count is of those requests and calls.
     Walk = 5,
+    /// When threads that carry I/O have a processor.
+    Cpu = 6,
 }
 
 impl Source {
@@ -248,6 +261,7 @@ impl Source {
         Self::Qemu,
         Self::Meta,
         Self::Walk,
+        Self::Cpu,
     ];
 
     /// The name in JSON and in text.
@@ -260,6 +274,7 @@ impl Source {
             Self::Qemu => "qemu",
             Self::Meta => "meta",
             Self::Walk => "walk",
+            Self::Cpu => "cpu",
         }
     }
 }

@@ -57,7 +57,14 @@ macro_rules! fields {
             RQ_LEN = "request.__data_len";
             RQ_SECTOR = "request.__sector";
             RQ_BIO = "request.bio";
+            RQ_START = "request.start_time_ns";
             RQ_SIZE = "request";
+            // From a request to the one that its hardware queue flushes with, as blk_get_flush_queue() goes: that of the
+            // context's first type.
+            RQ_CONTEXT = "request.mq_ctx";
+            CONTEXT_HCTXS = "blk_mq_ctx.hctxs";
+            HCTX_FLUSHES = "blk_mq_hw_ctx.fq";
+            FLUSHES_REQUEST = "blk_flush_queue.flush_rq";
             QUEUE_DISK = "request_queue.disk";
             // compound_head became compound_info in 7.1 (8c846c879e22), which may hold a mask instead of a pointer.
             PAGE_HEAD = "page.compound_head|page.compound_info";
@@ -101,6 +108,9 @@ macro_rules! fields {
             URING_SYNC_FLAGS = "io_sync.flags";
             ITER_COUNT = "iov_iter.count";
             TASK_COMM = "task_struct.comm";
+            TASK_PID = "task_struct.pid";
+            // state became __state in 5.14 (2f064a59a11f).
+            TASK_STATE = "task_struct.__state|task_struct.state";
             TASK_FILES = "task_struct.files";
             TASK_FS = "task_struct.fs";
             FS_PWD_MOUNT = "fs_struct.pwd.mnt";
@@ -171,6 +181,8 @@ pub const BY_MOUNT: &str = "BY_MOUNT";
 /// Global: places that a processor has in [`DONE`](crate::maps::DONE), a power of two; 0 where light detail sends requests
 /// through the rings.
 pub const DONE_SLOTS: &str = "DONE_SLOTS";
+/// Global: 1 where the probes sum instead of sending records ([`SUMS`](crate::maps::SUMS)).
+pub const SUMMING: &str = "SUMMING";
 /// Global: bit number of the page flag PG_head.
 pub const PG_HEAD_BIT: &str = "PG_HEAD_BIT";
 /// Global: bit number of RQF_FLUSH_SEQ in `request.rq_flags`: an enumerator since 6.11, before that
@@ -186,6 +198,8 @@ pub const THROTTLE_PAUSE_ARG: &str = "THROTTLE_PAUSE_ARG";
 pub const JIFFY_NS: &str = "JIFFY_NS";
 /// Global: 1 where a tracepoint's programs may be preempted between two of them (Linux 7.0).
 pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
+/// Global: 1 where the tracepoint sched_switch passes the state of the thread that leaves (since 5.18).
+pub const SWITCH_STATE: &str = "SWITCH_STATE";
 /// Number of the helper that stands in the programs for the kernel's `bpf_preempt_disable`.
 pub const PREEMPT_DISABLE_MARK: u32 = 0x4e53_0001;
 /// The same for `bpf_preempt_enable`.

@@ -13,6 +13,7 @@
 
 pub mod end_io;
 pub mod flags;
+pub mod histogram;
 pub mod kind;
 pub mod layout;
 pub mod maps;

@@ -43,6 +43,8 @@ pub struct Wanted<'w> {
     pub detail: Detail,
     /// Names of files, too.
     pub paths: bool,
+    /// When the threads that carry I/O have a processor.
+    pub cpu: bool,
 }
 
 /// Records until a signal, the end of the duration, or a full disk.
@@ -57,7 +59,7 @@ pub fn record(
     }
     let dir = BundleDir::begin_unseen(wanted.path, wanted.force).map_err(explained)?;
     let begun = (clock::monotonic_ns(), clock::realtime_ns());
-    let asked = (wanted.detail, wanted.paths);
+    let asked = (wanted.detail, wanted.paths, wanted.cpu);
     let capture = Capture::start(backends, &wanted.devices, "", facts, asked)
         .map_err(|reason| Obstacle::Lacking(format!("nothing can be recorded: {reason}")))?;
     let mut recording = Recording::begin(dir, capture, wanted, begun)?;

@@ -54,7 +54,7 @@ pub struct Capture<'b> {
 }
 
 impl<'b> Capture<'b> {
-    /// Starts a backend. `paths`: names of files are wanted.
+    /// Starts a backend. `paths`: names of files are wanted; `cpu`: when threads have a processor.
     ///
     /// # Errors
     /// Why nothing can be recorded.
@@ -63,9 +63,9 @@ impl<'b> Capture<'b> {
         names: &'b [String],
         asked: &str,
         facts: Facts,
-        (detail, paths): (Detail, bool),
+        (detail, paths, cpu): (Detail, bool, bool),
     ) -> Result<Self, String> {
-        let chosen = backends.start(asked, &facts, detail)?;
+        let chosen = backends.start(asked, &facts, (detail, cpu))?;
         chosen.backend.note_files(paths);
         let mut capture = Self::of(chosen, names, facts);
         capture.file_names = if paths { Names::start() } else { None };
@@ -276,7 +276,7 @@ mod tests {
             "none"
         }
 
-        fn start(&mut self, _: &Facts, _: Detail) -> Result<Attached, String> {
+        fn start(&mut self, _: &Facts, _: (Detail, bool)) -> Result<Attached, String> {
             Ok(Attached::default())
         }
 

@@ -65,6 +65,9 @@ struct Args {
     /// With --output: leave out the names of files
     #[arg(long, requires = "output")]
     no_paths: bool,
+    /// With --output: whether to record when the threads that carry I/O have a processor; only with --detail full
+    #[arg(long, value_enum, default_value_t = CpuArg::Auto, requires = "output")]
+    cpu: CpuArg,
     /// Where events come from; auto uses BPF where it works
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     backend: Choice,
@@ -73,11 +76,20 @@ struct Args {
     device: Vec<String>,
 }
 
+/// `OOM_SCORE_ADJ_MAX` of `linux/oom.h`.
+const DIES_FIRST: &str = "1000";
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DetailArg {
     Full,
     Io,
     Light,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CpuArg {
+    Auto,
+    Off,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -114,6 +126,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
         return Err(Obstacle::Lacking("it must run as root".to_owned()).into());
     }
     guest::filesystems::provide()?;
+    // Where memory runs out, the guest's own programs live on. A kernel without the file does without.
+    let _ = std::fs::write("/proc/self/oom_score_adj", DIES_FIRST);
     let mut signals = Signals::catch()?;
     let devices: Vec<String> = args.device.iter().map(|name| kernel_name(name)).collect();
     let mut backends = Backends::prepare(args.backend);
@@ -131,6 +145,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
             },
             // They are for calls.
             paths: !args.no_paths && !matches!(args.detail, DetailArg::Io),
+            cpu: matches!(args.cpu, CpuArg::Auto),
         };
         return bundle::record(&wanted, &mut backends, &mut signals);
     }

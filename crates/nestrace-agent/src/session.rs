@@ -223,7 +223,7 @@ impl Session<'_, '_, '_> {
         let hello = facts.hello(start.session, backend, &reason);
         line.say_hello(hello);
         line.outbox.write_to(line.connection);
-        let asked = (Detail::asked(&start.detail), start.paths);
+        let asked = (Detail::asked(&start.detail), start.paths, start.cpu);
         let capture = Capture::start(backends, wanted, &start.backend, facts, asked);
         let capture = match capture {
             Ok(capture) => capture,

@@ -324,13 +324,10 @@ impl Translation {
     fn loss(&mut self, ts_ns: u64, batch: &mut Vec<Event>) {
         let outline = &mut self.outline;
         outline.lost = self.sequences.lost();
-        batch.push(Event {
-            ts_ns,
-            kind: Kind::Loss as u8,
-            sub: Source::Block as u8,
-            object: outline.lost,
-            ..Event::default()
-        });
+        let mut loss = Event::at(ts_ns, Kind::Loss);
+        loss.sub = Source::Block as u8;
+        loss.object = outline.lost;
+        batch.push(loss);
     }
 }
 

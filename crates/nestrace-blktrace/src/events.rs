@@ -178,16 +178,13 @@ pub fn thread(trace: &Trace) -> Option<Event> {
         *to = *from;
     }
     let (first, second) = name.split_first_chunk::<8>()?;
-    Some(Event {
-        ts_ns: trace.time_ns,
-        kind: Kind::Thread as u8,
-        cpu: u16::try_from(trace.cpu).unwrap_or(u16::MAX),
-        tid: trace.tid,
-        object: u64::from(trace.tid),
-        related: u64::from_le_bytes(*first),
-        offset: u64::from_le_bytes(*second.first_chunk()?),
-        ..Event::default()
-    })
+    let mut event = Event::at(trace.time_ns, Kind::Thread);
+    event.cpu = u16::try_from(trace.cpu).unwrap_or(u16::MAX);
+    event.tid = trace.tid;
+    event.object = u64::from(trace.tid);
+    event.related = u64::from_le_bytes(*first);
+    event.offset = u64::from_le_bytes(*second.first_chunk()?);
+    Some(event)
 }
 
 /// `CLOCK_REALTIME` in nanoseconds since 1970 at the record's time, where it is that notification. The

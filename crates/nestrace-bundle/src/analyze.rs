@@ -2,7 +2,11 @@
 
 use std::{fmt::Display, io, path::Path, thread};
 
-use nestrace_analyzer::{Analysis, Analyzer, StoryChoice, analysis::GuestCalls, units};
+use nestrace_analyzer::{
+    Analysis, Analyzer, StoryChoice,
+    analysis::{FlightMoment, GuestCalls},
+    units,
+};
 use nestrace_blktrace::Outline;
 use nestrace_trace::{
     Damage, Kind, Manifest, device_number,
@@ -75,10 +79,40 @@ pub fn analyze_noting(
     notes: &mut Notes<'_>,
 ) -> Result<Analysis, Error> {
     let path = path.as_ref();
-    match path.is_dir() {
-        true => of_bundle(path, options, notes),
-        false => of_capture(path, options, notes),
+    if !path.is_dir() {
+        return of_capture(path, options, notes);
     }
+    let mut analysis = of_bundle(path, options, notes)?;
+    if let Some(moment) = &mut analysis.flight
+        && options.from.is_none()
+        && options.to.is_none()
+        && moment.split_ns < analysis.trace.duration_ns
+    {
+        compare_moment(path, options, moment)?;
+    }
+    Ok(analysis)
+}
+
+/// What a flight recorder wrote is read twice more: the minute before what it wrote for, and from there to the end.
+fn compare_moment(path: &Path, options: &Options, moment: &mut FlightMoment) -> Result<(), Error> {
+    let split = moment.split_ns as f64 / 1e9;
+    let minute = FlightMoment::BEFORE_NS as f64 / 1e9;
+    let stretch = |from: f64, to: Option<f64>| {
+        let stretch = Options {
+            guest: options.guest.clone(),
+            device: options.device.clone(),
+            redact: options.redact,
+            from: Some(from),
+            to,
+            ..Options::default()
+        };
+        // What is to be noted of the streams was.
+        of_bundle(path, &stretch, &mut |_: &dyn Display| {})
+    };
+    let before = stretch((split - minute).max(0.0), Some(split))?;
+    let then = stretch(split, None)?;
+    moment.compare(&before, &then);
+    Ok(())
 }
 
 fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<Analysis, Error> {
@@ -111,10 +145,7 @@ fn of_bundle(path: &Path, options: &Options, notes: &mut Notes<'_>) -> Result<An
         damaged(name, guest.stream.diagnostics());
     }
     for (guest, rows_lost) in bundle.left_out() {
-        let left_out = Damage {
-            rows_lost,
-            cut: false,
-        };
+        let left_out = Damage::rows(rows_lost);
         analyzer.damaged(Some(&guest), left_out);
     }
     for stream in std::mem::take(&mut bundle.unread) {

@@ -76,10 +76,7 @@ impl Bundle {
             }
             let guests = guests
                 .iter_mut()
-                .map(|(side, events)| GuestEvents {
-                    side: *side,
-                    events,
-                })
+                .map(|(side, events)| GuestEvents::new(*side, events))
                 .collect();
             analyzer.push_streams(host, guests);
             Ok(())

@@ -8,6 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use clap::Parser;
 use nestrace_bundle::ErrorKind;
 use nestrace_trace::{printable, printable_lines};
 
@@ -128,9 +129,24 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// A program from its arguments to its exit code: reads them, does what they ask for, and says what was in the way.
+pub fn run<C: Parser>(command: impl FnOnce(C) -> Result<u8, Failure>) -> ExitCode {
+    let cli = match C::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return of_usage(&error),
+    };
+    match command(cli) {
+        Ok(code) => {
+            say_held();
+            ExitCode::from(code)
+        }
+        Err(failure) => failure.report(),
+    }
+}
+
 /// Says what is wrong with a command line, or the help that it asks for. A closed pipe is success, and there is nowhere left to
 /// report anything else.
-pub fn of_usage(error: &clap::Error) -> ExitCode {
+fn of_usage(error: &clap::Error) -> ExitCode {
     let code = if error.use_stderr() { USAGE } else { DONE };
     let _ = error.print();
     ExitCode::from(code)
@@ -161,7 +177,7 @@ pub fn noted(line: &dyn Display) {
 }
 
 /// Says what was held: it is known what comes of the command.
-pub fn say_held() {
+fn say_held() {
     let lines = mem::take(&mut *held());
     lines.iter().for_each(|line| write_line(line));
 }

@@ -1,7 +1,11 @@
-//! What the programs `nestrace` and `nestrace-lab` share: exit codes and what is said on the way out ([`exit`]), and the command
-//! line of the lab ([`lab`]), which both know.
+//! What the programs `nestrace`, `nestrace-lab` and `nestrace-fleet` share: exit codes and what is said on the way out
+//! ([`exit`]), how the first starts the others ([`beside`]), their command lines ([`lab`], [`fleet`]), which it knows too, and
+//! the file of a report ([`page_file`]).
 //!
-//! It writes to stdout and stderr and opens nothing.
+//! It opens no input.
 
+pub mod beside;
 pub mod exit;
+pub mod fleet;
 pub mod lab;
+pub mod page_file;

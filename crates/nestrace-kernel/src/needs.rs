@@ -78,7 +78,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "block_bio_remap",
         arguments: &["bio", "dev_t", "sector_t"],
-        reads: &[DISK, BIO_DISK, BIO_PLACE],
+        reads: &[DISK, BIO_DISK, BIO_PLACE, &["BIO_PRIVATE"]],
         any_of: &[],
     },
     Needs {
@@ -96,7 +96,11 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "block_rq_issue",
         arguments: &["request"],
-        reads: &[DISK, REQUEST, &["BIO_NEXT", "RQ_BIO", "RQ_QUEUE"]],
+        reads: &[
+            DISK,
+            REQUEST,
+            &["BIO_NEXT", "RQ_BIO", "RQ_QUEUE", "TASK_COMM"],
+        ],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
@@ -138,7 +142,7 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "light_rq_issue",
         arguments: &["request"],
-        reads: &[DISK, &["RQ_QUEUE"]],
+        reads: &[DISK, &["RQ_QUEUE", "RQ_CMD_FLAGS"]],
         any_of: &["RQ_DISK", "QUEUE_DISK"],
     },
     Needs {
@@ -372,6 +376,18 @@ pub const NEEDS: &[Needs] = &[
         arguments: &[],
         reads: &[],
         any_of: &["URING_OPCODE"],
+    },
+    Needs {
+        program: "sched_switch",
+        arguments: &["bool", "task_struct", "task_struct"],
+        reads: &[&["TASK_COMM", "TASK_PID", "TASK_STATE"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "sched_waking",
+        arguments: &["task_struct"],
+        reads: &[&["TASK_PID"]],
+        any_of: &[],
     },
 ];
 

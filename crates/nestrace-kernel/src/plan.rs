@@ -23,16 +23,19 @@ pub enum Detail {
     Io,
     /// One record for each completed request, and file I/O.
     Light,
+    /// No events: sums of each disk, operation and layer, which stay in the kernel until they are read.
+    Sums,
 }
 
 impl Detail {
-    /// The word of the options, of manifests and between recorder and agent: `full`, `io`, `light`.
+    /// The word of the options, of manifests and between recorder and agent: `full`, `io`, `light`, `sums`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Io => "io",
             Self::Light => "light",
+            Self::Sums => "sums",
         }
     }
 
@@ -61,6 +64,9 @@ pub struct Wanted {
     /// Whether everybody's calls on files of chosen mounts are traced, which is a guest's way. Then nothing
     /// looks at the page cache: each page of each file would be an event.
     pub mounts: bool,
+    /// Whether it is recorded when the threads that carry I/O have a processor. Not with [`Detail::Light`], and in a guest
+    /// not with [`Detail::Io`].
+    pub cpu: bool,
 }
 
 /// A probe that can be attached.
@@ -170,6 +176,9 @@ pub fn plan(facts: &KernelFacts, layout: &Layout, wanted: Wanted) -> ProbePlan {
     plan
 }
 
+/// What is attached to QEMU for [`Detail::Sums`]: a request's begin and its end.
+pub const QEMU_SUMMED: &[&str] = &["block_acct_start", "block_acct_done", "block_acct_failed"];
+
 /// The probes of one QEMU binary, given the functions and USDT probes (of provider `qemu`) that were
 /// located in it. They need neither BTF nor tracepoints.
 #[must_use]
@@ -185,15 +194,27 @@ pub fn plan_qemu(
     plan
 }
 
+/// What a sum of file I/O does not need: the steps between its begin and its end.
+const NOT_SUMMED: &[&str] = &[
+    "io_uring_queue_async_work",
+    "iomap_dio_rw_begin",
+    "ext4_sync_file_enter",
+    "ext4_sync_file_exit",
+    "xfs_file_fsync",
+    "btrfs_sync_file",
+];
+
 fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
     let at = match wanted.detail {
         Detail::Full | Detail::Io => row.at != At::Light,
         Detail::Light => row.at != At::Full,
+        Detail::Sums => row.at != At::Full && !NOT_SUMMED.contains(&row.target),
     };
     // In a guest, what is not of the block layer is there for the calls.
     let left_out = wanted.mounts && wanted.detail == Detail::Io && row.source != Source::Block;
     let calls = wanted.processes || wanted.mounts;
     at && !left_out
+        && (wanted.cpu || row.source != Source::Cpu)
         && !(wanted.mounts && row.page_cache)
         && (wanted.mounts || !row.by_mount)
         && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))

@@ -291,6 +291,8 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "Page faults on mapped files have no begin.",
     ),
     mount_fs_of_threads("mm_filemap_fault_nested", "mm_filemap_fault"),
+    cpu("sched_switch"),
+    cpu("sched_waking"),
 ];
 
 /// QEMU's functions; each is attached once for every QEMU binary.
@@ -478,6 +480,11 @@ const fn function(name: &'static str, module: &'static str, cost: &'static str) 
         by_mount: true,
         ..module_fs(name, module, cost)
     }
+}
+
+const fn cpu(name: &'static str) -> ProbeRow {
+    let cost = "Whether a thread ran, waited for a processor or slept in a segment stays unknown.";
+    row(Source::Cpu, How::TpBtf, At::Full, name, cost)
 }
 
 const fn qemu(name: &'static str, cost: &'static str) -> ProbeRow {

@@ -16,6 +16,7 @@ const FULL: Wanted = Wanted {
     detail: Detail::Full,
     processes: true,
     mounts: false,
+    cpu: true,
 };
 
 fn frozen(kernel: &str) -> Layout {
@@ -318,6 +319,7 @@ fn io_detail_in_a_guest_has_the_block_layer_alone() {
             detail,
             processes,
             mounts,
+            cpu: true,
         };
         plan(&facts(&["ext4", "jbd2"]), &frozen("6.1"), wanted)
     };

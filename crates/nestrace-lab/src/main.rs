@@ -18,15 +18,5 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return exit::of_usage(&error),
-    };
-    match command::run(&cli.command) {
-        Ok(code) => {
-            exit::say_held();
-            ExitCode::from(code)
-        }
-        Err(failure) => failure.report(),
-    }
+    exit::run(|cli: Cli| command::run(&cli.command))
 }

@@ -8,7 +8,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io,
+    io::{self, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -62,8 +62,10 @@ fn io_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> BundleEr
     }
 }
 
+/// Where a stream's bytes go: into a file, or into the memory of a flight recorder.
+pub type StreamOutput = Box<dyn Write + Send>;
 /// The writer of the host's stream.
-pub type HostStream = StreamWriter<File, File>;
+pub type HostStream = StreamWriter<StreamOutput, StreamOutput>;
 
 /// A bundle that is being written. One that is dropped before it has its name leaves nothing, and one that is
 /// dropped before [`BundleDir::settle`] gives an older one its name back. What is killed in between leaves the
@@ -75,7 +77,10 @@ pub struct BundleDir {
     dir: Arc<HeldDir>,
     /// Whether an older bundle may be replaced.
     force: bool,
+    /// Whether nothing is to be removed when this is dropped: it has its name, or another process has it.
     has_name: bool,
+    /// The name that it is to have.
+    wanted: PathBuf,
     /// Where the bundle is that had the name before, until it need not be restored any more.
     older: Option<PathBuf>,
     /// The manifest that is read, and the copy that is written next.
@@ -83,13 +88,16 @@ pub struct BundleDir {
     next: Option<File>,
 }
 
-/// A bundle that has its name, for a process that keeps or removes it when its recorder may not.
+/// A bundle for a process that keeps, names or removes it when its recorder may not.
 #[derive(Debug)]
 pub struct HandedOver {
     /// Its name.
     pub name: OsString,
     /// The hidden name of the bundle that it replaces.
     pub older: Option<OsString>,
+    /// The name that it gets when there is something in it, and whether that replaces an older bundle. `None` where it has
+    /// its name.
+    pub unseen: Option<(OsString, bool)>,
     /// The folder with both.
     pub around: HeldDir,
     /// The bundle's.
@@ -104,9 +112,11 @@ impl BundleDir {
     pub fn hand_over(&mut self) -> io::Result<HandedOver> {
         let (around, dir) = (self.around.try_clone()?, self.dir.try_clone()?);
         let name = |path: &Path| name_of(path).as_os_str().to_owned();
+        let unseen = !std::mem::replace(&mut self.has_name, true);
         Ok(HandedOver {
             name: name(&self.path),
             older: self.older.take().as_deref().map(name),
+            unseen: unseen.then(|| (name(&self.wanted), self.force)),
             around,
             dir,
         })
@@ -115,17 +125,25 @@ impl BundleDir {
     /// This process settles or discards it after all.
     pub fn take_over(&mut self, bundle: HandedOver) {
         self.older = bundle.older.map(PathBuf::from);
+        self.has_name = bundle.unseen.is_none();
+    }
+
+    /// The process that it was left to has given it its name.
+    pub fn has_appeared(&mut self) {
+        self.path.clone_from(&self.wanted);
     }
 
     /// The bundle that [`Self::hand_over`] left.
     #[must_use]
     pub fn taken_over(bundle: HandedOver) -> Self {
+        let (wanted, force) = bundle.unseen.clone().unwrap_or_default();
         Self {
             path: bundle.name.into(),
             around: bundle.around,
             dir: Arc::new(bundle.dir),
-            force: false,
-            has_name: true,
+            force,
+            has_name: bundle.unseen.is_none(),
+            wanted: wanted.into(),
             older: bundle.older.map(PathBuf::from),
             manifest: None,
             next: None,
@@ -146,6 +164,8 @@ impl BundleDir {
         let mut dir = Self::begin_unseen(path, force)?;
         let stream = dir.new_file(HOST_STREAM)?;
         let index = dir.new_file(&index_of(HOST_STREAM))?;
+        let outputs: [StreamOutput; 2] = [Box::new(stream), Box::new(index)];
+        let [stream, index] = outputs;
         let writer = StreamWriter::new(stream, index)
             .map_err(|error| BundleError::Stream(path.join(HOST_STREAM), error))?;
         dir.begin_recording(path, manifest)?;
@@ -173,6 +193,7 @@ impl BundleDir {
             dir: Arc::new(dir),
             force,
             has_name: false,
+            wanted: path.to_owned(),
             older: None,
             manifest: None,
             next: None,
@@ -186,6 +207,15 @@ impl BundleDir {
     /// # Errors
     /// [`BundleError`]; the directory is still the unfinished one then.
     pub fn begin_recording(&mut self, path: &Path, manifest: &Manifest) -> Result<(), BundleError> {
+        self.begin_manifest(manifest)?;
+        self.take_place(path)
+    }
+
+    /// Reserves space for the manifest of the end and writes the first one: from here on it can be read, wherever it is.
+    ///
+    /// # Errors
+    /// [`BundleError`].
+    pub fn begin_manifest(&mut self, manifest: &Manifest) -> Result<(), BundleError> {
         let guests = manifest.topology.guests.len() as u64;
         let bytes = guests.saturating_mul(GUEST_RESERVE);
         let bytes = bytes.saturating_add(MANIFEST_RESERVE);
@@ -194,8 +224,23 @@ impl BundleDir {
         let bytes = bytes.max(length.saturating_mul(2));
         self.manifest = Some(self.reserved(MANIFEST, bytes)?);
         self.next = Some(self.reserved(NEXT_MANIFEST, bytes)?);
-        self.write_manifest(manifest)?;
-        self.take_place(path)
+        self.write_manifest(manifest)
+    }
+
+    /// Gives a bundle that was begun unseen its name, in one step; an older bundle of that name is removed after it.
+    ///
+    /// # Errors
+    /// [`BundleError`]; unless removing the older one failed, the directory is still the unfinished one then.
+    pub fn take_wanted_name(&mut self) -> Result<(), BundleError> {
+        let wanted = self.wanted.clone();
+        self.take_place(&wanted)?;
+        self.settle()
+    }
+
+    /// Whether it waits for its name.
+    #[must_use]
+    pub const fn is_unseen(&self) -> bool {
+        !self.has_name
     }
 
     /// Writes the manifest, puts everything on the disk and gives the directory its name, in one step;

@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             detail,
             processes: !mounts,
             mounts,
+            cpu: true,
         };
         probes.attach(&plan(&facts, &layout, wanted));
         println!("{name}: {} attached", probes.attached.len());

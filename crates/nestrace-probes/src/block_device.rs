@@ -1,4 +1,4 @@
-//! Block devices below a file system, from sysfs: partition → disk, dm and md → members, loop →
+//! Block devices below a file system, from sysfs: partition → disk, dm, md and bcache → members, loop →
 //! what its backing file lies on.
 
 use std::fs;
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use nestrace_trace::manifest::Device;
 
 use nestrace_trace::device_number;
+
+use crate::{mapped_device, network_device};
 
 /// What sysfs says about one device, without following anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct LoopBacking {
     pub deleted: bool,
     /// The loop device reads and writes it with direct I/O.
     pub direct: Option<bool>,
+    /// Where in the file the device begins, in bytes.
+    pub start: u64,
 }
 
 /// Reads `/sys/dev/block/MAJOR:MINOR`.
@@ -61,7 +65,14 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         () if loop_backing.is_some() || path.join("loop").is_dir() => "loop",
         () if path.join("dm").is_dir() => "dm",
         () if path.join("md").is_dir() => "md",
+        () if name.starts_with("bcache") && path.join("bcache").exists() => "bcache",
         () => "disk",
+    };
+    let mapped = (kind == "dm").then(|| mapped_device::read(dev)).flatten();
+    let mapped = mapped.unwrap_or_default();
+    let driver = match kind {
+        "md" => text(&path.join("md/level")).unwrap_or_default(),
+        _ => mapped.targets,
     };
     let queue = |file: &str| text(&path.join("queue").join(file)).unwrap_or_default();
     // The kernel counts in 512 bytes whatever a device's sectors are.
@@ -73,8 +84,14 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         name,
         dev,
         kind: kind.to_owned(),
+        driver,
+        driver_options: mapped.options,
+        mapped_name: text(&path.join("dm/name")).unwrap_or_default(),
         beneath: beneath.iter().map(|(_, name)| name.clone()).collect(),
         loop_file: None,
+        server: (kind == "disk")
+            .then(|| network_device::server_of(&path))
+            .flatten(),
         scheduler: active_scheduler(&queue("scheduler")),
         nr_requests: queue("nr_requests").parse().unwrap_or(0),
         read_ahead_kb: queue("read_ahead_kb").parse().unwrap_or(0),
@@ -101,6 +118,9 @@ fn loop_backing(path: &Path) -> Option<LoopBacking> {
         path: live.unwrap_or(file).to_owned(),
         deleted: live.is_some(),
         direct: text(&path.join("loop/dio")).map(|d| d == "1"),
+        start: text(&path.join("loop/offset"))
+            .and_then(|start| start.parse().ok())
+            .unwrap_or(0),
     })
 }
 

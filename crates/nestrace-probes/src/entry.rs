@@ -70,4 +70,11 @@ impl Probes {
         }
         Ok(())
     }
+
+    /// Takes away the probes of a process that is gone, where the kernel has links for them; others stay until the end.
+    pub fn detach_entries(&mut self, pid: u32) {
+        if let Some(multi) = self.uprobe_multi() {
+            multi.detach(pid);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use nestrace_abi::{
     end_io,
     layout::{
         ALL_DEVICES, PG_HEAD_BIT, PREEMPTIBLE, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11,
-        SYMBOLS, THROTTLE_PAUSE_ARG, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
+        SWITCH_STATE, SYMBOLS, THROTTLE_PAUSE_ARG, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
     },
 };
 use nestrace_kernel::{
@@ -92,7 +92,14 @@ fn constants(layout: &Layout, all_devices: bool, preemptible: bool) -> Vec<(&'st
         ),
         (URING_SUBMIT_ARG, u8::from(uring::context_is_first(layout))),
         (PREEMPTIBLE, u8::from(preemptible)),
+        (SWITCH_STATE, u8::from(switch_passes_state(layout))),
     ]
+}
+
+/// Whether `sched_switch` passes the state of the thread that leaves, behind whether it is preempted and both threads.
+fn switch_passes_state(layout: &Layout) -> bool {
+    let arguments = layout.tracepoints.get("sched_switch");
+    arguments.is_some_and(|arguments| arguments.len() > 3)
 }
 
 /// The resolution of the coarse clocks is a jiffy; 0 if the kernel does not say.

@@ -18,7 +18,7 @@
 //! let globals = Globals::resolve(&layout, false);
 //! let disk = Wanted { devices: [254 << 20].into(), ring_bytes: 1 << 20, ..Wanted::default() };
 //! let mut probes = Probes::load(&globals, &disk)?;
-//! let wanted = PlanWanted { detail: Detail::Full, processes: false, mounts: false };
+//! let wanted = PlanWanted { detail: Detail::Full, processes: false, mounts: false, cpu: false };
 //! probes.attach(&plan(&facts, &layout, wanted));
 //! probes.set_gate(true)?;
 //! let n_rings = probes.rings_mut().len();
@@ -39,15 +39,21 @@ mod counted;
 pub mod done;
 pub mod entry;
 pub mod globals;
+mod inode_bytes;
 pub mod kernel_facts;
 pub mod load;
 pub mod loop_status;
+mod mapped;
+mod mapped_device;
 pub mod mountinfo;
+mod network_device;
 pub mod object;
 mod preemption;
 pub mod proc_file;
 pub mod refusal;
+mod rings;
 mod standby;
+pub mod sums;
 mod uprobe_multi;
 
 /// Why the probes could not be loaded at all.
@@ -88,4 +94,9 @@ fn map_error(map: &'static str) -> impl Fn(aya::maps::MapError) -> ProbeError {
         map,
         source: Box::new(source),
     }
+}
+
+/// The error of the object or of one of its programs.
+fn load_error(error: aya::EbpfError) -> ProbeError {
+    ProbeError::Load(Box::new(error))
 }

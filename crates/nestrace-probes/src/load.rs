@@ -3,22 +3,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
 };
 
 use aya::{
-    Btf, Ebpf, EbpfError, EbpfLoader, Endianness,
+    Btf, Ebpf, EbpfLoader, Endianness,
     maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf},
 };
 use nestrace_abi::{
     Source,
     layout::{BY_MOUNT, DONE_SLOTS, JIFFY_NS},
     maps::{
-        DEVICES, DONE, DONE_COUNTS, DROPS, FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT,
-        INODES, InodeKey, MOUNTS, NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
+        CARRIER_FILTER, CARRIER_FILTER_SLOTS, CARRIERS, DEVICES, DONE, DONE_COUNTS, DROPS,
+        FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey, MOUNTS,
+        NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
     },
 };
 use nestrace_kernel::{
@@ -32,14 +30,16 @@ use crate::{
     attachment::Attachment,
     done::DoneRequests,
     globals::Globals,
-    map_error,
+    inode_bytes::InodeBytes,
+    load_error, map_error,
     object::PROBES,
     preemption::{self, PreemptFunctions},
+    rings::{create_rings, recursion_misses},
+    sums::{self, Sums},
     uprobe_multi::UprobeMulti,
 };
 
-/// `BPF_MAP_TYPE_RINGBUF` of the kernel's user interface.
-const RINGBUF: u32 = 27;
+pub use crate::rings::n_cpus;
 
 /// Room in a map that the probes do not use.
 const UNUSED_MAP_ENTRIES: u32 = 1;
@@ -60,6 +60,9 @@ pub struct Wanted {
     /// Places of a processor, a power of two, for whole requests of light detail: [`Probes::done_mut`] finds them there. With
     /// 0 they come through the rings, as they must where tracepoints may be preempted.
     pub done_slots: u32,
+    /// Slots for the sums of disks, devices and images: the probes sum then instead of sending anything ([`Probes::sums`]). Plan
+    /// with [`Detail::Sums`](nestrace_kernel::plan::Detail::Sums). 0: they do not.
+    pub sum_slots: u32,
 }
 
 /// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
@@ -94,6 +97,7 @@ pub struct Probes {
     _rings_by_cpu: ArrayOfMaps<MapData, MapData>,
     rings: Vec<RingBuf<MapData>>,
     done: Option<DoneRequests>,
+    sums: Option<Sums>,
     drops: PerCpuArray<MapData, u64>,
     rescued: PerCpuArray<MapData, u64>,
     gate: Array<MapData, u32>,
@@ -102,6 +106,8 @@ pub struct Probes {
     processes: HashMap<MapData, u32, u32>,
     inodes: HashMap<MapData, InodeBytes, u32>,
     pub(super) mounts: HashMap<MapData, u32, u32>,
+    carriers: HashMap<MapData, u32, u32>,
+    carrier_filter: Array<MapData, u32>,
     pub(super) kernel_btf: Btf,
     /// Attachments, for whoever detaches before the end.
     pub(super) links: Vec<Attachment>,
@@ -123,17 +129,6 @@ pub struct Probes {
     pub attached: Vec<Probe>,
     /// What is not, and why.
     pub refused: Vec<Refused>,
-}
-
-/// An [`InodeKey`] as a map key.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-struct InodeBytes(InodeKey);
-// SAFETY: integers without implicit padding (asserted in nestrace-abi).
-unsafe impl aya::Pod for InodeBytes {}
-
-fn load_error(error: EbpfError) -> ProbeError {
-    ProbeError::Load(Box::new(error))
 }
 
 impl Probes {
@@ -181,6 +176,9 @@ impl Probes {
         let processes = HashMap::try_from(take(PROCESSES)?).map_err(map_error(PROCESSES))?;
         let inodes = HashMap::try_from(take(INODES)?).map_err(map_error(INODES))?;
         let mounts = HashMap::try_from(take(MOUNTS)?).map_err(map_error(MOUNTS))?;
+        let carriers = HashMap::try_from(take(CARRIERS)?).map_err(map_error(CARRIERS))?;
+        let carrier_filter =
+            Array::try_from(take(CARRIER_FILTER)?).map_err(map_error(CARRIER_FILTER))?;
         let rings = create_rings(&mut outer, wanted.ring_bytes)?;
         // What is not taken stays with the programs, which are loaded one by one and refer to it.
         let done = match wanted.done_slots as usize {
@@ -190,11 +188,16 @@ impl Probes {
                 Some(DoneRequests::of(slots, counts, rings.len(), n_slots)?)
             }
         };
+        let sums = match wanted.sum_slots {
+            0 => None,
+            n_slots => Some(Sums::of(&ebpf, n_slots)?),
+        };
         let mut probes = Self {
             ebpf,
             _rings_by_cpu: outer,
             rings,
             done,
+            sums,
             drops,
             rescued,
             gate,
@@ -203,6 +206,8 @@ impl Probes {
             processes,
             inodes,
             mounts,
+            carriers,
+            carrier_filter,
             kernel_btf,
             links: Vec::new(),
             object,
@@ -250,6 +255,20 @@ impl Probes {
         self.processes
             .insert(pid, guest, 0)
             .map_err(map_error(PROCESSES))
+    }
+
+    /// Sends it when this thread gets and loses a processor from now on.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn add_carrier(&mut self, tid: u32) -> Result<(), ProbeError> {
+        self.carriers
+            .insert(tid, 1, 0)
+            .map_err(map_error(CARRIERS))?;
+        let slot = tid & (CARRIER_FILTER_SLOTS as u32 - 1);
+        self.carrier_filter
+            .set(slot, 1, 0)
+            .map_err(map_error(CARRIER_FILTER))
     }
 
     /// Sends page-cache, read-ahead, direct I/O and sync events of this file from now on.
@@ -335,6 +354,9 @@ impl Probes {
         }
         let recording = if open { self.n_recordings } else { 0 };
         self.gate.set(0, recording, 0).map_err(map_error(GATE))?;
+        if let Some(sums) = &mut self.sums {
+            sums.begin(recording)?;
+        }
         if !open {
             self.skipped_in_all = Some(self.skipped_by_source());
         }
@@ -349,6 +371,36 @@ impl Probes {
     /// Whole requests of light detail, with [`Wanted::done_slots`].
     pub fn done_mut(&mut self) -> Option<&mut DoneRequests> {
         self.done.as_mut()
+    }
+
+    /// What the probes sum, with [`Wanted::sum_slots`].
+    pub fn sums(&mut self) -> Option<&mut Sums> {
+        self.sums.as_mut()
+    }
+
+    /// Sums the requests of a device in this slot from now on.
+    ///
+    /// # Errors
+    /// The map's.
+    pub fn sum_device(&mut self, dev: u32, slot: u32) -> Result<(), ProbeError> {
+        self.devices
+            .insert(dev, slot, 0)
+            .map_err(map_error(DEVICES))?;
+        match &mut self.sums {
+            Some(sums) => sums.device_added(),
+            None => Ok(()),
+        }
+    }
+
+    /// Sums no further request of a device.
+    pub fn forget_device(&mut self, dev: u32) {
+        // One that is not there is forgotten.
+        let _ = self.devices.remove(&dev);
+    }
+
+    /// Forgets a process.
+    pub fn forget_process(&mut self, pid: u32) {
+        let _ = self.processes.remove(&pid);
     }
 
     /// Events of a source that were lost since the gate was opened: records that found no room, and events
@@ -416,23 +468,16 @@ impl Probes {
     }
 }
 
-fn recursion_misses(fdinfo: &File) -> u64 {
-    let mut buffer = [0u8; 1024];
-    let n = fdinfo.read_at(&mut buffer, 0).unwrap_or(0);
-    String::from_utf8_lossy(&buffer[..n])
-        .lines()
-        .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
-        .unwrap_or(0)
-}
-
 fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, ProbeError> {
     let mut loader = EbpfLoader::new();
     let by_mount = u8::from(wanted.mounts.is_some());
+    let summing = u8::from(wanted.sum_slots > 0);
     loader.override_global(BY_MOUNT, &by_mount, true);
     loader.override_global(DONE_SLOTS, &wanted.done_slots, true);
     let n_done = n_cpus().saturating_mul(wanted.done_slots);
     loader.map_max_entries(DONE, n_done.max(UNUSED_MAP_ENTRIES));
     loader.map_max_entries(DONE_COUNTS, n_cpus());
+    sums::size_maps(&mut loader, &summing, wanted.sum_slots);
     if wanted.mounts.is_none() {
         for name in IN_FLIGHT_BY_MOUNT {
             loader.map_max_entries(name, UNUSED_MAP_ENTRIES);
@@ -449,28 +494,4 @@ fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, 
         loader.override_global(name, value, false);
     }
     loader.load(object).map_err(load_error)
-}
-
-/// Processors that there may be: each has a ring.
-#[must_use]
-pub fn n_cpus() -> u32 {
-    aya::util::nr_cpus().map_or(1, |n| u32::try_from(n).unwrap_or(1))
-}
-
-fn create_rings(
-    outer: &mut ArrayOfMaps<MapData, MapData>,
-    ring_bytes: u32,
-) -> Result<Vec<RingBuf<MapData>>, ProbeError> {
-    let mut rings = Vec::new();
-    for cpu in 0..n_cpus().min(outer.len()) {
-        let definition = aya_obj::Map::new_from_params(RINGBUF, 0, 0, ring_bytes, 0);
-        let data = MapData::create(definition, "nestrace_ring", None).map_err(map_error(RINGS))?;
-        outer.set(cpu, &data, 0).map_err(map_error(RINGS))?;
-        rings.push(
-            aya::maps::Map::RingBuf(data)
-                .try_into()
-                .map_err(map_error(RINGS))?,
-        );
-    }
-    Ok(rings)
 }

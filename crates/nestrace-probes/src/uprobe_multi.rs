@@ -34,7 +34,8 @@ const CLOSING: usize = 64;
 pub(super) struct UprobeMulti {
     object: Object,
     programs: BTreeMap<String, OwnedFd>,
-    links: Vec<OwnedFd>,
+    /// Each with the process that it is about.
+    links: Vec<(u32, OwnedFd)>,
     // The programs were relocated with these.
     _maps: Vec<MapFd>,
 }
@@ -116,8 +117,13 @@ impl UprobeMulti {
             pid,
             ..UprobeMultiAttr::default()
         };
-        self.links.push(bpf(LINK_CREATE, &attr)?);
+        self.links.push((pid, bpf(LINK_CREATE, &attr)?));
         Ok(is_new.then_some(fd.as_raw_fd()))
+    }
+
+    /// Takes away the links to a process.
+    pub fn detach(&mut self, pid: u32) {
+        self.links.retain(|(of, _)| *of != pid);
     }
 
     fn load(&self, name: &str) -> io::Result<OwnedFd> {
@@ -165,7 +171,7 @@ impl Drop for UprobeMulti {
 /// The descriptor of a map that only probes of QEMU use; it is open as long as what was loaded.
 fn descriptor(map: &Map) -> Option<RawFd> {
     match map {
-        Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => {
+        Map::Array(data) | Map::HashMap(data) | Map::LruHashMap(data) | Map::PerCpuArray(data) => {
             Some(data.fd().as_fd().as_raw_fd())
         }
         _ => None,

@@ -107,6 +107,7 @@ impl Traced {
         let mut probes = Probes::load(&globals, &wanted).unwrap();
         let wanted = PlanWanted {
             mounts: true,
+            cpu: false,
             ..PlanWanted::default()
         };
         probes.attach(&plan(&facts, &layout, wanted));

@@ -102,6 +102,7 @@ impl Traced {
         let wanted = PlanWanted {
             detail: Detail::Light,
             mounts: true,
+            cpu: false,
             ..PlanWanted::default()
         };
         probes.attach(&plan(&facts, &layout, wanted));

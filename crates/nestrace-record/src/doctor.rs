@@ -57,6 +57,7 @@ impl DoctorReport {
                 detail: Detail::Full,
                 processes: true,
                 mounts: false,
+                cpu: true,
             },
         );
         let obstacle = probes.obstacle().map(str::to_owned);

@@ -19,8 +19,8 @@ const NOT_PARSED: &str = "its program could not be read";
 /// Attaches every entry probe to the QEMU with this pid that started at `start_ticks`. Only the inode that was `parsed`
 /// is probed, whatever the process executes meanwhile, and in which mount namespace.
 ///
-/// Functions that it does not name are looked for in `debug`, a file of its debug symbols. Gives back why that is of no
-/// use.
+/// Attaches only programs for which `wanted` is true, by name. Functions that the program does not name are looked up in
+/// `debug`, a file of its debug symbols. Returns why that file cannot be used.
 pub(crate) fn attach(
     probes: &mut Probes,
     facts: &KernelFacts,
@@ -28,6 +28,7 @@ pub(crate) fn attach(
     parsed: Option<&ParsedProgram>,
     guest: &str,
     debug: Option<&File>,
+    wanted: &dyn Fn(&str) -> bool,
 ) -> Option<DebugFileError> {
     let program = Program::open(pid, start_ticks);
     // A program that cannot be read has no symbols either; its probes are refused one by one.
@@ -55,6 +56,8 @@ pub(crate) fn attach(
         .map(|probe| probe.name.clone())
         .collect();
     let mut plan = plan_qemu(facts, &functions, &usdt);
+    plan.attach.retain(|probe| wanted(probe.program));
+    plan.refused.retain(|probe| wanted(probe.program));
     let program = match &found {
         Ok((program, _)) => *program,
         Err(reason) => {

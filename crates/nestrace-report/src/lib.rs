@@ -14,6 +14,7 @@
 mod bar;
 pub mod btt;
 mod call_file;
+pub mod fleet;
 pub mod html;
 pub mod json;
 pub mod lab;

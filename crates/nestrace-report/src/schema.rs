@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use schemars::{JsonSchema, Schema};
 
-use crate::lab;
+use crate::{fleet, lab};
 
 /// Holds for every key.
 const RULES: &str =
@@ -38,6 +38,14 @@ pub fn comparison() -> String {
 pub fn lab_report() -> String {
     text(&schema_of::<lab::Comparison>(
         "nestrace lab report: report.json",
+    ))
+}
+
+/// Of `nestrace fleet report --format json`.
+#[must_use]
+pub fn fleet_report() -> String {
+    text(&schema_of::<fleet::FleetReport>(
+        "nestrace fleet report --format json",
     ))
 }
 

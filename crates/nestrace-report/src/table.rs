@@ -85,6 +85,21 @@ pub fn shorten(text: &str, width: usize) -> String {
     format!("{start}…{end}")
 }
 
+/// Cuts a file's path at its front: files differ at the end. Whole folders go first.
+#[must_use]
+pub fn shorten_path(path: &str, width: usize) -> String {
+    let length = path.chars().count();
+    if length <= width {
+        return path.to_owned();
+    }
+    let keep = width.saturating_sub(1);
+    let rest: String = path.chars().skip(length - keep).collect();
+    match rest.find('/') {
+        Some(at) if at + 1 < rest.len() => format!("…{}", &rest[at..]),
+        _ => format!("…{rest}"),
+    }
+}
+
 /// Breaks a paragraph into lines, `indent` in front of each. A number keeps its unit.
 #[must_use]
 pub fn wrap(text: &str, width: usize, indent: &str) -> Vec<String> {
@@ -133,6 +148,18 @@ fn words(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_keeps_its_end() {
+        let path = "/srv/data/mysql/ib_logfile0";
+        assert_eq!(shorten_path(path, 27), path);
+        assert_eq!(shorten_path(path, 26), "…/data/mysql/ib_logfile0");
+        assert_eq!(shorten_path(path, 15), "…/ib_logfile0");
+        // Not even the name has room.
+        assert_eq!(shorten_path(path, 9), "…logfile0");
+        assert_eq!(shorten_path("folder/", 4), "…er/");
+        assert_eq!(shorten_path(path, 0), "…");
+    }
 
     #[test]
     fn columns_line_up() {

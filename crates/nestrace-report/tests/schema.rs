@@ -41,3 +41,8 @@ fn of_comparisons() {
 fn of_lab_reports() {
     check("lab.schema.json", &schema::lab_report());
 }
+
+#[test]
+fn of_fleet_reports() {
+    check("fleet.schema.json", &schema::fleet_report());
+}

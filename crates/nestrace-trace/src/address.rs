@@ -75,13 +75,14 @@ impl Column {
 pub const fn columns(kind: Kind) -> &'static [Column] {
     use Column::{Bytes, Iocb, Object, Offset, Origin, Related};
     match kind {
-        Kind::Queue | Kind::Split | Kind::Issue => &[Object, Related, Iocb, Origin],
+        Kind::Queue | Kind::Split | Kind::BioRemap | Kind::Issue => {
+            &[Object, Related, Iocb, Origin]
+        }
         // Up to three bios.
         Kind::Link => &[Object, Related, Offset, Bytes, Iocb, Origin],
         Kind::GetRequest
         | Kind::BackMerge
         | Kind::FrontMerge
-        | Kind::BioRemap
         | Kind::BioComplete
         | Kind::SleepRequest
         | Kind::Insert
@@ -124,8 +125,8 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         | Kind::VirtqueuePush
         | Kind::GuestRun
         | Kind::GuestReset => &[Object, Related, Iocb, Origin],
-        // A name and a process id; a total.
-        Kind::Thread | Kind::Loss => &[],
+        // A name and a process id; a total; threads and a name.
+        Kind::Thread | Kind::Loss | Kind::Switch | Kind::Wake => &[],
     }
 }
 

@@ -76,6 +76,7 @@ pub enum DiagnosticKind {
 
 /// What the diagnostics of a stream add up to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Damage {
     /// Events that are known to be lost.
     pub rows_lost: u64,
@@ -84,6 +85,15 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// So many events are lost, of a stream that ends as it should.
+    #[must_use]
+    pub fn rows(rows_lost: u64) -> Self {
+        Self {
+            rows_lost,
+            cut: false,
+        }
+    }
+
     /// Adds up.
     #[must_use]
     pub fn of(diagnostics: &[Diagnostic]) -> Self {

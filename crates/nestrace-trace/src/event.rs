@@ -7,6 +7,7 @@ use nestrace_abi::{Kind, Source};
 
 /// One row of a recording. Columns that a kind does not use hold 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Event {
     /// `CLOCK_MONOTONIC` of the recording machine, nanoseconds.
     pub ts_ns: u64,
@@ -52,6 +53,16 @@ impl Event {
     /// Sector −1, in bytes: what the kernel gives a request that has no place on the device, a flush or a
     /// driver's own command (virtio-blk's question for a disk's serial number is one).
     pub const NOWHERE: u64 = u64::MAX << 9;
+
+    /// An event of that kind, whose other columns hold 0.
+    #[must_use]
+    pub fn at(ts_ns: u64, kind: Kind) -> Self {
+        Self {
+            ts_ns,
+            kind: kind as u8,
+            ..Self::default()
+        }
+    }
 
     /// A mark that an unknown number of events of a source is missing from here on: what a reader puts
     /// in the place of bytes that it cannot read. A recorder's own [`Kind::Loss`] has a total instead.

@@ -14,6 +14,7 @@ pub const MAX_IMAGE_MAPS_BYTES: u64 = 256 << 20;
 /// Where one image keeps the guest's data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct ImageMap {
     /// Index into [`crate::manifest::Topology::guests`].
     pub guest: u32,

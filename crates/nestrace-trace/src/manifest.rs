@@ -4,17 +4,26 @@
 //! matters changes), always as a whole file renamed into place.
 //!
 //! Its types get fields with new releases: build one from its `default()`, and set fields. (The feature
-//! `manifest-literals` is for the crates that record, which are released together with this one.)
+//! `literals` is for nestrace's own crates, which are released together with this one.)
 
 use serde::{Deserialize, Serialize};
 
 mod addresses;
+mod flight;
+mod limits;
 mod read;
+mod served;
+mod server;
 mod topology;
 
 pub use addresses::Addresses;
-pub use read::{MAX_MANIFEST_BYTES, ManifestError};
-pub use topology::{Backend, Device, Disk, Guest, Image, Mount, Relation, Topology};
+pub use flight::{Flight, FlightCause, FlightReading};
+pub use limits::{Job, Limit, LimitPlace, Limited};
+pub use read::{MAX_JOBS_OF_GUEST, MAX_LIMITS, MAX_MANIFEST_BYTES, ManifestError};
+pub use server::Server;
+pub use topology::{
+    Backend, Device, Disk, Guest, Image, Mount, QemuThread, REMOTE_CLIENTS, Relation, Topology,
+};
 
 /// Major version of the format. A newer one is refused.
 pub const FORMAT_MAJOR: u32 = 1;
@@ -71,6 +80,9 @@ pub struct Manifest {
     pub losses: Vec<Loss>,
     /// What happened while recording that a reader should know (a guest exited, the disk was full, …).
     pub notices: Vec<Notice>,
+    /// Why a flight recorder wrote it; `None` of any other recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flight: Option<Flight>,
 }
 
 impl Manifest {
@@ -88,7 +100,7 @@ impl Manifest {
 
 /// Version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Format {
     /// Readers refuse a major that is newer than theirs.
     pub major: u32,
@@ -122,7 +134,7 @@ pub enum State {
 /// A machine: the host, or a guest as its agent describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Machine {
     /// `uname -n`.
     pub hostname: String,
@@ -141,7 +153,7 @@ pub struct Machine {
 /// One stream file of the bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Stream {
     /// File name within the bundle.
     pub file: String,
@@ -181,7 +193,7 @@ pub const IMPORTED: &str = "imported";
 /// the *guest's* `CLOCK_MONOTONIC` unless the name says host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct GuestSide {
     /// Name in [`Topology::guests`].
     pub guest: String,
@@ -231,6 +243,7 @@ pub struct GuestSide {
 /// say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct GuestMemory {
     /// `MemTotal` of `/proc/meminfo`, bytes.
     pub total_bytes: u64,
@@ -246,7 +259,7 @@ pub struct GuestMemory {
 /// A disk as the guest sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct GuestDisk {
     /// `vda`.
     pub name: String,
@@ -289,7 +302,7 @@ pub struct GuestDisk {
 /// A file system that the guest has mounted from one of its disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct GuestMount {
     /// Disk's name (not the partition's).
     pub disk: String,
@@ -306,7 +319,7 @@ pub struct GuestMount {
 /// A file of a guest that had I/O.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct GuestFile {
     /// [`GuestMount::dev`] of its file system.
     pub dev: u32,
@@ -319,7 +332,7 @@ pub struct GuestFile {
 /// One round trip over the agent's port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct ClockSample {
     /// Host's `CLOCK_MONOTONIC` before the question was sent.
     pub host_sent_ns: u64,
@@ -332,7 +345,7 @@ pub struct ClockSample {
 /// A time without a recording of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Gap {
     /// Host's `CLOCK_MONOTONIC`.
     pub from_host_ns: u64,
@@ -345,7 +358,7 @@ pub struct Gap {
 /// Input of an agent that was refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct RefusedInput {
     /// What was wrong with it.
     pub reason: String,
@@ -356,7 +369,7 @@ pub struct RefusedInput {
 /// An attached probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Probe {
     /// Tracepoint, or function of QEMU.
     pub name: String,
@@ -371,7 +384,7 @@ pub struct Probe {
 /// A probe that is not there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Refused {
     /// Tracepoint, or function of QEMU.
     pub name: String,
@@ -388,7 +401,7 @@ pub struct Refused {
 /// Events of one source that found no room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Loss {
     /// A [`nestrace_abi::Source`] name, or what else was lost (`disk_full`, `guest_stream`).
     pub source: String,
@@ -401,7 +414,7 @@ pub struct Loss {
 /// Something that happened while recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Notice {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub mono_ns: u64,

@@ -6,7 +6,9 @@
 //! | names of processes and threads | `taskN`, N the thread id |
 //! | paths of images and loop files, mount points, sockets | `image-1`, `mount-1`, `socket-1` |
 //! | names of guests and machines, UUIDs, ids of boots | `guest-1`, `machine-1`, nothing, `boot-1` |
-//! | ids of disks, nodes and I/O threads, serial numbers | `disk-1`, nothing, `iothread-1`, `serial-…` |
+//! | names of QEMU's threads, names in `/dev/mapper` | nothing |
+//! | ids of disks, nodes, I/O threads and jobs, serial numbers | `disk-1`, nothing, `iothread-1`, `job-1`, `serial-…` |
+//! | throttle groups, cgroups | `group-1`, `cgroup-1` |
 //! | names of captures that became a guest's disk | the disk's number, `8:0` |
 //! | mount sources that are no device of the recording; values of mount options that may name something | `source-1`, `removed` |
 //! | models of disks, the places of a guest's disks in sysfs | `model-1`, the bus alone |
@@ -23,8 +25,8 @@
 
 use crate::address::Shift;
 use crate::manifest::{
-    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, Machine, Manifest, Mount, Notice, Probe,
-    Refused,
+    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, Job, Machine, Manifest, Mount, Notice,
+    Probe, Refused,
 };
 use crate::{Event, Kind, bundle};
 
@@ -33,7 +35,7 @@ mod versions;
 
 use names::Names;
 
-/// Takes the name out of a thread's event; other events have none.
+/// Takes the name out of a thread's event or a switch; other events have none.
 ///
 /// ```
 /// use nestrace_trace::{Event, Kind, redact};
@@ -42,11 +44,14 @@ use names::Names;
 /// assert_eq!(event.thread_name(), "task71");
 /// ```
 pub fn event(event: &mut Event) {
-    if event.kind() != Some(Kind::Thread) {
-        return;
-    }
+    let tid = match event.kind() {
+        Some(Kind::Thread) => u64::from(event.tid),
+        Some(Kind::Switch) if event.leaves_carrier() => event.object,
+        Some(Kind::Switch) => u64::from(event.tid),
+        _ => return,
+    };
     let mut name = [0; 16];
-    let number = format!("task{}", event.tid);
+    let number = format!("task{tid}");
     name.iter_mut()
         .zip(number.bytes())
         .for_each(|(to, from)| *to = from);
@@ -73,8 +78,13 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
         names.guest(guest);
     }
     for device in &mut redacted.topology.devices {
+        device.mapped_name.clear();
         if let Some(file) = &mut device.loop_file {
             names.image(file);
+        }
+        if let Some(server) = &mut device.server {
+            server.address = names.servers.of(&server.address);
+            server.name = names.exports.of(&server.name);
         }
     }
     // The files first: they are named after guests that still have their names.
@@ -90,6 +100,13 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     }
     names.probes(&mut redacted.probes, &mut redacted.refused);
     for loss in &mut redacted.losses {
+        names.optional_guest(&mut loss.guest);
+    }
+    for loss in redacted
+        .flight
+        .iter_mut()
+        .flat_map(|flight| &mut flight.lost_before)
+    {
         names.optional_guest(&mut loss.guest);
     }
     redacted.notices.iter_mut().for_each(notice);
@@ -116,6 +133,10 @@ fn wall_clock(manifest: &mut Manifest) {
         let moved = i128::from(WALL_CLOCK_NS).saturating_add(since).max(1);
         *time = u64::try_from(moved).unwrap_or(u64::MAX);
     }
+}
+
+fn disk_name(number: u32) -> String {
+    format!("disk-{number}")
 }
 
 /// Of a disk's place in sysfs an analysis needs the bus.
@@ -194,13 +215,40 @@ impl Names {
         for socket in [&mut guest.qmp, &mut guest.agent].into_iter().flatten() {
             *socket = self.sockets.of(socket);
         }
+        let names = guest.disks.iter().map(|disk| disk.name.clone());
+        let names: Vec<String> = names.collect();
+        let at_end = guest.limits_at_end.iter_mut().flatten();
+        for limit in guest.limits.iter_mut().chain(at_end) {
+            limit.name = self.cgroups.of(&limit.name);
+        }
         for (disk, number) in guest.disks.iter_mut().zip(1..) {
             self.disk(disk, number);
+        }
+        for thread in &mut guest.threads {
+            // The main one has the name that `-name process=` gives.
+            thread.name.clear();
+            if let Some(iothread) = &mut thread.iothread {
+                *iothread = self.iothreads.of(iothread);
+            }
+        }
+        for (job, number) in guest.jobs.iter_mut().zip(1..) {
+            self.job(job, number, &names);
+        }
+    }
+
+    /// A job's disk is called as [`Self::disk`] calls it.
+    fn job(&mut self, job: &mut Job, number: u32, disks: &[String]) {
+        job.id = format!("job-{number}");
+        let numbered = |name: &String| disks.iter().zip(1..).find(|(disk, _)| *disk == name);
+        let number = job.disk.as_ref().and_then(numbered);
+        job.disk = number.map(|(_, number)| disk_name(number));
+        if let Some(target) = &mut job.target {
+            *target = self.images.of(target);
         }
     }
 
     fn disk(&mut self, disk: &mut Disk, number: u32) {
-        disk.name = format!("disk-{number}");
+        disk.name = disk_name(number);
         (disk.qdev, disk.node) = (None, None);
         if let Some(iothread) = &mut disk.iothread {
             *iothread = self.iothreads.of(iothread);
@@ -208,12 +256,20 @@ impl Names {
         if let Some(serial) = &mut disk.serial {
             *serial = self.serials.of(serial);
         }
+        // It may begin with the name of a file that cannot be looked at; QEMU's own clients have known names.
+        let client = disk.remote_client();
         if let Some(reason) = &mut disk.not_followed {
-            // It may begin with the name of a file that cannot be looked at.
-            "not followed (the reason was removed)".clone_into(reason);
+            *reason = match client {
+                Some(client) => format!("{client}: not followed (the place was removed)"),
+                None => "not followed (the reason was removed)".to_owned(),
+            };
         }
         for image in &mut disk.images {
             self.image(image);
+        }
+        let at_end = disk.limits_at_end.iter_mut().flatten();
+        for limit in disk.limits.iter_mut().chain(at_end) {
+            limit.name = self.throttle_groups.of(&limit.name);
         }
     }
 

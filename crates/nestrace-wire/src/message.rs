@@ -71,6 +71,9 @@ pub struct Start {
     pub backend: String,
     /// Whether names of files are wanted. A recorder that does not know [`AgentMessage::Files`] does not ask.
     pub paths: bool,
+    /// Whether it is wanted when the threads that carry I/O have a processor. A recorder that does not know
+    /// [`Kind::Switch`](nestrace_abi::Kind::Switch) does not ask.
+    pub cpu: bool,
 }
 
 /// The agent's probes are attached.
@@ -400,6 +403,7 @@ mod tests {
             devices: vec!["vda".to_owned()],
             backend: "auto".to_owned(),
             paths: true,
+            cpu: true,
         };
         let ping = HostMessage::Ping {
             token: 1,

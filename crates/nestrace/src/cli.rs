@@ -1,15 +1,20 @@
 //! The command line: one definition gives parsing, help, completions and the man page.
 
+mod flight;
 mod values;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use nestrace_cli::fleet::FleetArgs;
 use nestrace_cli::lab::LabArgs;
 use nestrace_record::agent_address::Choice;
 
-use values::{interval, ring_size, seconds, size, stories};
+use crate::listen::Listen;
+
+pub use flight::FlightArgs;
+use values::{interval, ring_size, seconds, seconds_from, size, stories};
 
 /// Trace the disk I/O of a virtual machine through every layer of the host, and explain where the time goes.
 #[derive(Debug, Parser)]
@@ -37,6 +42,10 @@ pub enum Command {
     Guests(GuestsArgs),
     /// Show what the disks of guests wait for now, since when, and what holds them.
     Stuck(StuckArgs),
+    /// Show what the disks of guests and the devices of this host do now: rates and latencies, layer by layer (needs root).
+    Top(TopArgs),
+    /// Serve the figures of top to Prometheus, on this machine alone (needs root).
+    Serve(ServeArgs),
     /// Show what this kernel and user allow, what is missing, and how to get it.
     Doctor(DoctorArgs),
     /// Record the I/O of guests or devices on this host (needs root).
@@ -53,6 +62,8 @@ pub enum Command {
     Repair(RepairArgs),
     /// Run experiments on nested file systems, from one plan.
     Lab(LabArgs),
+    /// Ask many recordings at once, from one data set.
+    Fleet(FleetArgs),
     /// Print the completion script for a shell.
     Completions(CompletionsArgs),
     /// Print the man page (roff) of nestrace or of one command.
@@ -87,6 +98,45 @@ pub struct StuckArgs {
     pub watch: bool,
 }
 
+/// `nestrace top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Only these guests: name, UUID or pid:N. May be repeated. A guest that does not run yet is added when it starts.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+    /// Only these block devices of the host, beside those of --guest. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub device: Vec<String>,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_from(0.1, 3600.0), default_value = "1")]
+    pub interval: f64,
+    /// Print one line of JSON for each interval.
+    #[arg(long)]
+    pub batch: bool,
+    /// Show the 99th percentile of latencies instead of their mean. With --batch both are there.
+    #[arg(long, conflicts_with = "batch")]
+    pub p99: bool,
+    /// Print N tables (with --batch: N lines) and exit. Default: on a terminal, a screen with keys until q or Ctrl-C;
+    /// elsewhere, tables until Ctrl-C.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+/// `nestrace serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Where to listen: a loopback address and a port, or unix:PATH for a socket that root alone may connect to.
+    #[arg(
+        long,
+        value_name = "ADDR:PORT|unix:PATH",
+        default_value = "127.0.0.1:9732"
+    )]
+    pub listen: Listen,
+    /// Only these guests: name, UUID or pid:N. May be repeated. A guest that does not run yet is added when it starts.
+    #[arg(long, value_name = "NAME")]
+    pub guest: Vec<String>,
+}
+
 /// `nestrace doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -100,10 +150,19 @@ pub struct DoctorArgs {
 pub enum DetailArg {
     /// Every event of every layer.
     Full,
-    /// The same without the calls of the guests' programs: less for a guest to pay.
+    /// Everything but the calls of the guests' programs. Costs the guest less.
     Io,
     /// One record per completed request, and file I/O. Costs least.
     Light,
+}
+
+/// `--cpu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CpuArg {
+    /// Record it, if the kernel has the tracepoints of its scheduler.
+    Auto,
+    /// Leave it out.
+    Off,
 }
 
 /// `--qemu`.
@@ -138,6 +197,9 @@ pub struct RecordArgs {
     /// How much to record.
     #[arg(long, value_enum, default_value = "full")]
     pub detail: DetailArg,
+    /// Whether to record when the threads that do I/O run, wait for a processor or sleep. Never with --detail light.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub cpu: CpuArg,
     /// Whether to probe QEMU.
     #[arg(long, value_enum, default_value = "auto")]
     pub qemu: QemuArg,
@@ -149,10 +211,11 @@ pub struct RecordArgs {
     /// vsock:CID:PORT.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = clap::value_parser!(Choice))]
     pub agent: Choice,
-    /// Leave out the names of files in the guests. Without them, a call's file has its mount and its inode only.
+    /// Do not record the names of files in the guests. Files are then shown by mount and inode number.
     #[arg(long)]
     pub no_paths: bool,
-    /// Stop when the streams reach this size (K, M, G, T: powers of 1024).
+    /// Stop when the streams reach this size (K, M, G, T: powers of 1024). With --flight: the limit of each bundle; what is
+    /// kept in memory is smaller. [default with --flight: 256M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
     /// Size of the event buffer of each processor: a power of two, 4K or more.
@@ -164,6 +227,10 @@ pub struct RecordArgs {
     /// Start this command when recording has begun, and stop when it ends.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+    // Last: its heading would stand over what follows.
+    /// What a flight recorder keeps and when it writes.
+    #[command(flatten)]
+    pub flight: FlightArgs,
 }
 
 /// `--format`.
@@ -193,14 +260,14 @@ pub struct AnalyzeArgs {
     /// Also write each plot to this folder: SVG, PNG, and the data as CSV.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// Replace files of --per-io and --iostat, and a report or plots that nestrace did not write.
+    /// Overwrite the files of --per-io and --iostat, and a report or plots that nestrace did not write.
     #[arg(long)]
     pub force: bool,
     /// Only the disks of this guest.
     #[arg(long, value_name = "NAME")]
     pub guest: Option<String>,
     /// Only this device, by name or MAJ:MIN: a device of the host, or a guest's disk by its name in the guest or in QEMU
-    /// (with --format btt: in the guest). A capture of blktrace has numbers only.
+    /// (with --format btt: in the guest). For a capture of blktrace, use MAJ:MIN.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Leave out what happened before this time (seconds after the start).
@@ -219,7 +286,7 @@ pub struct AnalyzeArgs {
     /// With --slowest: the slowest calls of the guests' programs instead, each from the call down to the device.
     #[arg(long, requires = "slowest")]
     pub calls: bool,
-    /// Show one call of a guest's program, from the call down to the device, by the number that --slowest N --calls shows.
+    /// Show call number N of a guest's program, from the call down to the device. --slowest N --calls prints the numbers.
     /// With several guests, choose one with --guest.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["io", "slowest"])]
     pub call: Option<u64>,
@@ -279,11 +346,11 @@ pub enum CompareFormat {
 /// `nestrace compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The recording to compare with: a bundle, or a capture of blktrace. Default for A and B: the two newest recordings in
+    /// The recording from before: a bundle, or a capture of blktrace. Default for A and B: the two newest recordings in
     /// the current folder.
     #[arg(value_name = "A", requires = "b")]
     pub a: Option<PathBuf>,
-    /// The other recording.
+    /// The recording from after.
     #[arg(value_name = "B")]
     pub b: Option<PathBuf>,
     /// Output format.
@@ -309,7 +376,7 @@ pub struct ExportArgs {
     /// A bundle. For parquet also a capture of blktrace.
     #[arg(value_name = "INPUT")]
     pub input: PathBuf,
-    /// File or folder to write. For formats with several files: the start of their names.
+    /// File or folder to write. If a format writes several files, their names begin with it.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// blktrace and fio: export the events recorded inside this guest instead of the host's. csv and perfetto: only this

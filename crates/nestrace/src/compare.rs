@@ -9,14 +9,14 @@ use crate::{
     analyze,
     cli::{AnalyzeArgs, CompareArgs, CompareFormat},
     exit::{DONE, FAILURE, Failure, LOST, print},
-    newest_recordings, output_place, report_files,
+    newest_recordings, output_place, page_file,
 };
 
 /// Reads both recordings, one after the other, and prints what differs.
 pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
     output_place::check_all([args.report.as_ref()])?;
     if let Some(file) = &args.report {
-        report_files::check_page(file, args.force)?;
+        page_file::check(file, args.force)?;
     }
     let (a, b) = match (&args.a, &args.b) {
         (Some(a), Some(b)) => (a.clone(), b.clone()),
@@ -32,7 +32,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, Failure> {
     if let Some(file) = &args.report {
         let page = html::compare::render(&comparison, &a, &b)
             .map_err(|error| Failure::caused(FAILURE, &error))?;
-        report_files::put(file, page.as_bytes())?;
+        page_file::put(file, page.as_bytes())?;
     }
     print(&match args.format {
         CompareFormat::Json => json::render_comparison(&comparison),

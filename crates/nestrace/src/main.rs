@@ -11,21 +11,23 @@ mod doctor;
 mod export;
 mod guests;
 mod import;
-mod lab;
+mod listen;
 mod new_bundle;
 mod newest_recordings;
 mod output_place;
 mod record;
 mod repair;
 mod report_files;
+mod serve;
 mod shell;
+mod stop;
 mod stuck;
+mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use nestrace_bundle::{bundle, capture, damage, input_file, open_files, read_ahead};
-use nestrace_cli::exit;
+use nestrace_cli::{beside, exit, page_file};
 
 use cli::{Cli, Command};
 use exit::Failure;
@@ -34,26 +36,18 @@ fn main() -> ExitCode {
     if let Some(code) = nestrace_record::roles::run_if_asked() {
         return code;
     }
-    if let Some(failure) = lab::start_if_asked() {
+    if let Some(failure) = beside::start_if_asked() {
         return failure.report();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return exit::of_usage(&error),
-    };
-    match run(cli.command) {
-        Ok(code) => {
-            exit::say_held();
-            ExitCode::from(code)
-        }
-        Err(failure) => failure.report(),
-    }
+    exit::run(|cli: Cli| run(cli.command))
 }
 
 fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Guests(args) => guests::run(&args),
         Command::Stuck(args) => stuck::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Record(args) => record::run(args),
         Command::Analyze(args) => analyze::run(args),
@@ -61,8 +55,8 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Repair(args) => repair::run(&args),
-        // What begins with `lab` does not get here.
-        Command::Lab(_) => Ok(exit::USAGE),
+        // What begins with these words does not get here.
+        Command::Lab(_) | Command::Fleet(_) => Ok(exit::USAGE),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
     }

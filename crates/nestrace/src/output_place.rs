@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -58,12 +58,6 @@ pub fn is_same(a: &Path, b: &Path) -> bool {
         Some(folder.join(path.file_name()?))
     };
     a == b || place(a).is_some_and(|a| Some(a) == place(b))
-}
-
-/// Whether it is a FIFO, by its own name or through a link.
-pub fn is_fifo(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|there| there.file_type().is_fifo())
 }
 
 /// Opens a file to write it anew, or a device or pipe (`/dev/stdout`). It never waits: a FIFO without a reader is

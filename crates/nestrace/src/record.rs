@@ -14,24 +14,24 @@ use nestrace_record::{
     recording::{Counters, End, Options, RecordError, Recorder, Summary},
 };
 use nestrace_trace::{Manifest, manifest::Topology};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 mod command;
 mod debug_symbols;
 mod default_output;
+mod flight;
 
 use command::{check_command, command_ended, launch, stop_command, wait_for_command};
 use debug_symbols::{HINT, open_debug_file};
-use default_output::default_output;
+pub use default_output::default_output;
 
 use crate::{
-    cli::{DetailArg, QemuArg, RecordArgs},
+    cli::{CpuArg, DetailArg, QemuArg, RecordArgs},
     exit::{DONE, FAILURE, Failure, INPUT, LOST, MISSING, USAGE, say},
     guests::{self, Selected},
     new_bundle, output_place,
+    stop::Stop,
 };
 
 /// How often the rings are drained.
@@ -74,17 +74,20 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
                 .hint("--agent auto finds the channel of each guest"),
         );
     }
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None => default_output(&topology),
+    };
+    let flight = flight::options(&args, &output)?;
     let options = Options {
-        output: match &args.output {
-            Some(output) => output.clone(),
-            None => default_output(&topology),
-        },
+        output,
         force: args.force,
         detail: match args.detail {
             DetailArg::Full => Detail::Full,
             DetailArg::Io => Detail::Io,
             DetailArg::Light => Detail::Light,
         },
+        cpu: args.cpu == CpuArg::Auto,
         qemu: args.qemu == QemuArg::Auto,
         qemu_debug: args
             .qemu_debug
@@ -92,6 +95,7 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
             .map(open_debug_file)
             .transpose()?,
         max_bytes: args.max_size,
+        flight,
         ring_bytes: args.ring_size,
         topology,
         open_files,
@@ -108,17 +112,22 @@ pub fn run(args: RecordArgs) -> Result<u8, Failure> {
     runtime.block_on(async {
         // Handlers first: from here on a signal closes the bundle instead of killing the recorder.
         let stop = Stop::listen()?;
+        let write = args
+            .flight
+            .flight
+            .map(|_| signal(SignalKind::user_defined1()));
+        let write = write.transpose()?;
         let output = options.output.clone();
         let mut recorder = Recorder::start(options, &facts, &layout).map_err(failure)?;
         for note in notes {
             say(format_args!("note: {note}"));
         }
-        if args.output.is_none() {
+        if args.output.is_none() && args.flight.flight.is_none() {
             say(format_args!("writing {}", output.display()));
         }
         say_live(recorder.manifest());
         say_agents(&mut recorder);
-        record(recorder, &args, stop).await
+        record(recorder, &args, stop, write).await
     })
 }
 
@@ -139,6 +148,7 @@ fn failure(error: RecordError) -> Failure {
         }
         RecordError::QemuDebug { .. } => Failure::caused(INPUT, &error).hint(HINT),
         RecordError::Bundle(error) => new_bundle::failure(error),
+        error @ RecordError::UntilFile { .. } => Failure::caused(INPUT, error),
         RecordError::Command { program, source } => {
             Failure::new(INPUT, format!("cannot start {program}: {source}"))
         }
@@ -242,32 +252,13 @@ fn subject(topology: &Topology) -> String {
     }
 }
 
-/// Signals that end a recording in order.
-struct Stop {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-impl Stop {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "interrupted",
-            _ = self.terminate.recv() => "terminated",
-            _ = self.hangup.recv() => "hangup",
-        }
-    }
-}
-
-async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Result<u8, Failure> {
+/// `write`: the signal at which a flight recorder writes what it has kept.
+async fn record(
+    mut recorder: Recorder,
+    args: &RecordArgs,
+    mut stop: Stop,
+    mut write: Option<Signal>,
+) -> Result<u8, Failure> {
     let mut command = match launch(&mut recorder) {
         Ok(command) => command,
         Err(error) => {
@@ -285,6 +276,7 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
         tokio::select! {
             biased;
             reason = stop.next() => break reason.to_owned(),
+            () = flight::asked(write.as_mut()) => recorder.write_flight(),
             status = wait_for_command(&mut command), if command.is_some() => break command_ended(status),
             () = until(deadline), if deadline.is_some() => break "duration".to_owned(),
             _ = tick.tick() => {
@@ -304,7 +296,11 @@ async fn record(mut recorder: Recorder, args: &RecordArgs, mut stop: Stop) -> Re
     // However the recording ends, the command ends with it.
     stop_command(command).await;
     let summary = finished.map_err(failure)?;
-    report(&summary);
+    if let Some(flown) = &summary.flown {
+        flight::report(&summary, flown)?;
+    } else {
+        report(&summary);
+    }
     // What an analysis of this recording would exit with.
     let lost_some = summary.losses.iter().any(|loss| loss.events > 0);
     Ok(if args.strict && (lost_some || summary.counters.lost > 0) {
@@ -325,6 +321,7 @@ fn end_reason(end: End) -> &'static str {
         End::MaxSize => "max_size",
         End::DiskFull => "disk_full",
         End::GuestsGone => "guest_exited",
+        End::Flown => "flight",
     }
 }
 

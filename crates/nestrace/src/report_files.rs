@@ -1,8 +1,7 @@
 //! `nestrace analyze --report FILE --plots DIR`: the same result as a page and as pictures.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use nestrace_analyzer::Analysis;
@@ -13,8 +12,8 @@ use nestrace_report::{
 
 use crate::{
     cli::AnalyzeArgs,
-    exit::{FAILURE, Failure, USAGE},
-    input_file, output_place,
+    exit::{FAILURE, Failure},
+    page_file::{self, cannot, not_ours, put},
 };
 
 /// Says that the pictures in a folder are ours.
@@ -23,7 +22,7 @@ const MARK: &str = ".nestrace-plots";
 /// Fails before a long recording is read, not after.
 pub fn check(args: &AnalyzeArgs) -> Result<(), Failure> {
     if let Some(file) = &args.report {
-        check_page(file, args.force)?;
+        page_file::check(file, args.force)?;
     }
     if let Some(folder) = args.plots.as_ref().filter(|_| !args.force)
         && !may_fill(folder)
@@ -34,37 +33,6 @@ pub fn check(args: &AnalyzeArgs) -> Result<(), Failure> {
         ));
     }
     Ok(())
-}
-
-/// A page that is not ours is replaced by force only. No force makes a file of a FIFO: to open one waits until
-/// somebody else does, maybe for ever.
-pub fn check_page(file: &Path, force: bool) -> Result<(), Failure> {
-    if output_place::is_fifo(file) {
-        let message = format!("{} is a FIFO, not a file", file.display());
-        return Err(Failure::new(USAGE, message).hint("choose another name"));
-    }
-    if force || may_replace(file) {
-        return Ok(());
-    }
-    Err(not_ours(file, "exists and is not a report of nestrace"))
-}
-
-fn not_ours(path: &Path, what: &str) -> Failure {
-    Failure::new(USAGE, format!("{} {what}", path.display()))
-        .hint("choose another name, or replace it with --force")
-}
-
-/// Nothing is there, nothing is in it, or it is an older report. A device (/dev/null) has nothing in it, and to
-/// read from one, a terminal say, waits.
-fn may_replace(file: &Path) -> bool {
-    if fs::metadata(file).is_ok_and(|there| there.file_type().is_char_device()) {
-        return true;
-    }
-    let mut head = [0; 512];
-    match input_file::open(file).and_then(|mut file| file.read(&mut head)) {
-        Ok(n) => n == 0 || String::from_utf8_lossy(&head[..n]).contains(html::GENERATOR),
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
 }
 
 fn may_fill(folder: &Path) -> bool {
@@ -95,13 +63,4 @@ pub fn write(args: &AnalyzeArgs, analysis: &Analysis) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Writes a file.
-pub fn put(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    fs::write(file, bytes).map_err(|error| cannot(file, &error))
-}
-
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(FAILURE, format!("write {}: {error}", path.display()))
 }

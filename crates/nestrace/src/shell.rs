@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use crate::{
     cli::{Cli, CompletionsArgs, ManArgs},
     exit::{DONE, FAILURE, Failure, USAGE, print, say},
-    report_files::put,
+    page_file::put,
 };
 
 /// `nestrace completions SHELL`.

@@ -51,6 +51,30 @@ fn damage_is_told_whatever_the_format() {
     }
 }
 
+/// The place in a condition, and what may stand there. No right is needed to hear it.
+#[test]
+fn a_condition_that_is_none_is_shown_with_its_place() {
+    let words = |until| {
+        [
+            "record", "--device", "loop0", "--flight", "10", "--until", until,
+        ]
+    };
+    for (until, place, expected) in [
+        ("p99(writes, guest) > 100ms", 4, "an operation: read, write"),
+        ("p99(write) > 100", 13, "a time with its unit"),
+        ("(max(any) > 1s", 14, "or a closing parenthesis"),
+    ] {
+        let (code, stderr) = code_and_messages(&words(until));
+        assert_eq!(code, Some(2), "{stderr}");
+        let shown = format!("  {until}\n  {}^ expected", " ".repeat(place));
+        assert!(stderr.contains(&shown), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+    let (code, stderr) = code_and_messages(&["record", "--until", "max(any) > 1s"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("--flight"), "{stderr}");
+}
+
 #[test]
 fn options_that_would_do_nothing_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");

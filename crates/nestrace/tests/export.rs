@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use nestrace_trace::manifest::{GuestDisk, GuestFile, GuestMount, GuestSide, State};
+use nestrace_trace::manifest::{Disk, Guest, GuestDisk, GuestFile, GuestMount, GuestSide, State};
 use nestrace_trace::{Event, Kind, Manifest, StreamWriter};
 use serde_json::Value;
 
@@ -436,6 +436,14 @@ fn calls_of_a_guest(folder: &Path, n: u64) -> PathBuf {
     stream("guest-vm1.arrows", events);
     let mut manifest = Manifest::default();
     manifest.state = State::Complete;
+    manifest.topology.guests = vec![Guest {
+        name: "payroll-vm".into(),
+        disks: vec![Disk {
+            name: "system".into(),
+            ..Disk::default()
+        }],
+        ..Guest::default()
+    }];
     manifest.guest_sides = vec![GuestSide {
         guest: "payroll-vm".into(),
         file: "guest-vm1.arrows".into(),
@@ -514,6 +522,9 @@ fn each_call_is_a_row_and_a_slice() {
     // Only what is asked for.
     for (words, left) in [
         (["--device", "vda"], 40),
+        (["--device", "254:0"], 40),
+        // QEMU's name of it.
+        (["--device", "system"], 40),
         (["--guest", "payroll-vm"], 40),
         (["--device", "8:0"], 0),
     ] {
@@ -525,6 +536,32 @@ fn each_call_is_a_row_and_a_slice() {
         let found = said.contains(&format!("{left} calls of their programs"));
         assert!(found, "{words:?}: {said}");
     }
+}
+
+/// A recording that has none of a table replaces one that had it: the old table would be taken for its own.
+#[test]
+fn no_table_of_an_earlier_recording_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let table = |what: &str| folder.path().join(format!("out.{what}.csv"));
+    let calls = calls_of_a_guest(folder.path(), 3);
+    good(&export("csv", &calls, &out));
+    assert!(table("calls").exists() && table("chains").exists());
+    let forced = |bundle: &Path| good(&[&export("csv", bundle, &out)[..], &["--force"]].concat());
+    // By blktrace: chains, no calls.
+    let of_blktrace = tempfile::tempdir().expect("a folder");
+    forced(&bundle(of_blktrace.path()));
+    assert!(!table("calls").exists() && table("chains").exists());
+    // Of the host alone.
+    let alone = calls_of_a_guest(of_blktrace.path(), 1);
+    let manifest = alone.join("manifest.json");
+    let mut of_host: Value =
+        serde_json::from_slice(&fs::read(&manifest).expect("a manifest")).expect("JSON");
+    of_host["guest_sides"] = Value::Array(Vec::new());
+    fs::write(&manifest, of_host.to_string()).expect("there is room");
+    forced(&alone);
+    assert!(table("requests").exists());
+    assert!(!table("calls").exists() && !table("chains").exists());
 }
 
 #[test]

@@ -79,11 +79,20 @@ fn a_capture_becomes_a_whole_data_set() {
             .count()
     };
     let tables = [
-        "events", "streams", "devices", "kinds", "disks", "findings", "topology", "chains",
+        "events",
+        "streams",
+        "devices",
+        "kinds",
+        "disks",
+        "calls",
+        "findings",
+        "topology",
+        "chains",
+        "call_rows",
     ];
     assert_eq!(
         tables.map(of_table),
-        [1, 1, 1, 1, 1, 1, 1, 0],
+        [1, 1, 1, 1, 1, 1, 1, 1, 0, 0],
         "{written:?}"
     );
     // Nothing is left beside it.
@@ -113,54 +122,102 @@ fn tables(set: &Path) -> Vec<PathBuf> {
     sorted(files(set).into_iter().filter(is_seen).collect())
 }
 
+/// The first records of a capture under this name: a small recording of its own.
+fn small_capture(folder: &Path, name: &str) -> PathBuf {
+    const RECORDS: usize = 60;
+    let all = std::fs::read(capture().with_file_name("gt.blktrace.0")).expect("a capture");
+    let mut end = 0;
+    for _ in 0..RECORDS {
+        // A record has 48 bytes; the last two say how many more follow (`struct blk_io_trace`).
+        let more = u16::from_le_bytes([all[end + 46], all[end + 47]]);
+        end += 48 + usize::from(more);
+    }
+    std::fs::write(folder.join(format!("{name}.blktrace.0")), &all[..end]).expect("a capture");
+    folder.join(name)
+}
+
+/// No file of a table is torn.
+fn assert_whole(set: &Path) {
+    let torn = |bytes: &Vec<u8>| !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1");
+    for file in tables(set) {
+        let is_table = file.extension().is_some_and(|it| it == "parquet");
+        // One that is just being replaced is not there.
+        let Ok(bytes) = std::fs::read(&file) else {
+            continue;
+        };
+        assert!(!is_table || !torn(&bytes), "{}", file.display());
+    }
+}
+
+/// Two hundred recordings into one data set at once, half of the exports killed at some time.
 #[test]
 fn killed_exports_leave_no_torn_file_and_nothing_twice() {
+    const EXPORTS: u64 = 200;
     let folder = tempfile::tempdir().expect("a folder");
     let (whole, set) = (folder.path().join("whole"), folder.path().join("set"));
-    let inputs = [capture(), other_capture()];
-    for input in &inputs {
-        let made = export(input, &whole, &[]);
-        assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let input = |nth: u64| folder.path().join(format!("host{nth}"));
+    for nth in 0..EXPORTS {
+        small_capture(folder.path(), &format!("host{nth}"));
     }
-    // Side by side, each killed after another time.
-    let mut running: Vec<(Child, Instant)> = Vec::new();
-    for nth in 0..24u64 {
-        let input = &inputs[usize::from(nth % 3 == 0)];
-        let child = command(input, &set, &[])
+    let start = |nth: u64, set: &Path| {
+        command(&input(nth), set, &[])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("nestrace starts");
-        running.push((
-            child,
-            Instant::now() + Duration::from_millis(nth * 37 % 700),
-        ));
-    }
-    while let Some((mut child, deadline)) = running.pop() {
-        std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            .expect("nestrace starts")
+    };
+    let begin = Instant::now();
+    let mut random = 1_u64;
+    let mut below = move |limit: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % limit
+    };
+    let (mut running, mut killed): (Vec<(u64, Child)>, Vec<u64>) = Default::default();
+    for nth in 0..EXPORTS {
+        running.push((nth, start(nth, &set)));
+        if below(2) == 0 {
+            continue;
+        }
+        std::thread::sleep(Duration::from_millis(below(8) as u64));
+        let (nth, mut child) = running.swap_remove(below(running.len()));
         let _ = child.kill();
-        let _ = child.wait();
-        let torn = |bytes: &Vec<u8>| !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1");
-        for file in tables(&set) {
-            // One that is just being replaced is not there.
-            let Ok(bytes) = std::fs::read(&file) else {
-                continue;
-            };
-            let is_table = file.extension().is_some_and(|it| it == "parquet");
-            assert!(!is_table || !torn(&bytes), "{}", file.display());
+        if !child.wait().expect("an end").success() {
+            killed.push(nth);
+        }
+        if nth % 16 == 0 {
+            assert_whole(&set);
         }
     }
-    for input in &inputs {
-        let made = export(input, &set, &[]);
-        assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    for (nth, mut child) in running {
+        assert!(child.wait().expect("an end").success(), "export {nth}");
     }
-    let below = |of: &Path| -> Vec<PathBuf> {
-        let names = tables(of).into_iter();
+    assert_whole(&set);
+    assert!(killed.len() >= 40, "{} were killed", killed.len());
+    let names = |set: &Path| -> Vec<String> {
+        let streams = files(&set.join("streams"));
+        let names = streams.iter().map(|file| file.file_stem().expect("a name"));
         names
-            .map(|file| file.strip_prefix(of).expect("below").to_owned())
+            .map(|name| name.to_string_lossy().into_owned())
             .collect()
     };
-    assert_eq!(below(&set), below(&whole));
+    let before = names(&set);
+    assert!(before.len() as u64 >= EXPORTS - killed.len() as u64);
+    // Again: what was killed becomes whole.
+    let mut again: Vec<(u64, Child)> = killed.iter().map(|nth| (*nth, start(*nth, &set))).collect();
+    for (nth, child) in &mut again {
+        assert!(child.wait().expect("an end").success(), "export {nth}");
+    }
+    assert_eq!(names(&set).len() as u64, EXPORTS);
+    // Each has the files that it has alone, once, and nothing else is there but hidden folders of the killed ones.
+    let made = export(&input(0), &whole, &[]);
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
+    let of_all = 2;
+    let each = tables(&whole).len() - of_all;
+    assert_eq!(tables(&set).len(), each * EXPORTS as usize + of_all);
+    assert_whole(&set);
+    println!("{} killed, {:?}", killed.len(), begin.elapsed());
 }
 
 #[test]

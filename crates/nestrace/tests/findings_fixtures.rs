@@ -27,14 +27,21 @@ const RIGHT_THERE: (&str, [&str; 5]) = (
     ],
 );
 
-/// Second recordings that are still to be made on a quiet machine: their rules were not confirmed by one.
-const SECOND_TO_COME: &[&str] = &[
-    "evicted",
-    "few-dirty",
-    "fits-in-memory",
-    "pread-random",
-    "usual-readahead",
+/// Rules that have no recordings yet: dm and md are in no kernel that the fixtures' host has, and a processor is shared as
+/// other programs want it.
+const RECORDINGS_TO_COME: &[&str] = &[
+    "cpu-starved",
+    "crypt-queue",
+    "iothread-saturated",
+    "raid-partial-stripe",
+    "resync-beside",
+    "stacked-journals",
+    "thin-allocation",
+    "vcpu-not-running",
 ];
+
+/// Second recordings that are still to be made on a quiet machine: their rules were not confirmed by one.
+const SECOND_TO_COME: &[&str] = &["pread-random"];
 
 /// A rule and its recordings.
 struct Held {
@@ -145,9 +152,9 @@ fn the_answer_comes_first() {
         // A gain in the time of a program's call.
         (
             "fsync-in-place",
-            "logger waits 217 ms on average in each of 119 fsyncs of /mnt/load/table (97 % of the time of its calls), of \
-             which 122 ms between guest and QEMU, 24.4 ms in the host's file system, 23.5 ms in QEMU. 161 ms of the 217 ms \
-             are under the guest's journal. vm1/fsync-in-place (vde): logger's syncs of /mnt/load/table commit only times, \
+            "logger waits 97 % of the time of its calls in fsync of /mnt/load/table: 217 ms each (119 calls), of which \
+             122 ms between guest and QEMU, 24.4 ms in the host's file system, 23.5 ms in QEMU. Of the 217 ms, 161 ms are \
+             for the guest's journal with its I/O and 27.6 ms are for QEMU's syncs of the image. vm1/fsync-in-place (vde): logger's syncs of /mnt/load/table commit only times, \
              72 % of the time of all calls. First: use `fdatasync` instead of `fsync`, and O_DSYNC instead of O_SYNC \
              (`wal_sync_method=fdatasync` in PostgreSQL, `innodb_use_fdatasync=ON` in MySQL from 8.0.26); may save up to \
              161 ms a sync.",
@@ -168,8 +175,8 @@ fn the_answer_comes_first() {
         // Nothing to change.
         (
             "large-sequential",
-            "vm1/large-sequential (vdd): 250 reads took 19.9 ms on average (88 % at the host's device, 10 % between guest \
-             and QEMU). No avoidable cost was found. Change nothing in the virtualization. For a faster disk, use a faster \
+            "vm1/large-sequential (vdd): 250 reads took 19.9 ms on average (86 % in the host's stacked devices, 10 % between \
+             guest and QEMU). No avoidable cost was found. Change nothing in the virtualization. For a faster disk, use a faster \
              device.",
         ),
     ] {
@@ -392,7 +399,9 @@ fn every_rule_of_the_documentation_has_its_recordings() {
         .map(|(id, _)| id.to_owned())
         .collect();
     let held: BTreeSet<String> = rules().into_iter().map(|rule| rule.id).collect();
-    assert_eq!(documented, held);
+    let missing: Vec<&String> = documented.difference(&held).collect();
+    assert_eq!(missing, RECORDINGS_TO_COME, "in the order of the alphabet");
+    assert!(held.is_subset(&documented), "{held:?}");
 }
 
 /// The analysis of second recordings, made with another seed. `cargo xtask fixtures --check` kept only these

@@ -1,4 +1,4 @@
-//! `nestrace lab` becomes the `nestrace-lab` beside it, or the one in the PATH.
+//! `nestrace lab` becomes the `nestrace-lab` beside it, or the one in the PATH; `nestrace fleet` does so with its own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -90,4 +90,27 @@ fn where_it_is_not_installed_one_line_says_how_to_get_it() {
         "{hint}"
     );
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn fleet_is_a_program_of_its_own_too() {
+    let (folder, program) = installed();
+    let start = || {
+        Command::new(&program)
+            .args(["fleet", "report", "x"])
+            .env("PATH", folder.path())
+            .output()
+            .expect("nestrace runs")
+    };
+    let missing = start();
+    let stderr = String::from_utf8_lossy(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(4), "{stderr}");
+    assert!(
+        stderr.contains("hint: cargo install --locked --path crates/nestrace-fleet "),
+        "{stderr}"
+    );
+    let fleet = folder.path().join("nestrace-fleet");
+    fs::write(&fleet, "#!/bin/sh\necho \"$*\"\n").expect("a script");
+    fs::set_permissions(&fleet, Permissions::from_mode(0o755)).expect("a program");
+    assert_eq!(start().stdout, b"report x\n");
 }

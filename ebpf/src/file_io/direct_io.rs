@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source};
 
-use crate::{caller, layout::*, owner, preemption, ring, second_program};
+use crate::{caller, layout::*, owner, preemption, ring, second_program, sums};
 
 /// A record of direct I/O on a wanted file.
 #[inline(always)]
@@ -59,9 +59,27 @@ pub fn iomap_dio_complete_nested(ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn send_completion(ctx: &RawTracePointContext) {
+    if sums::on() {
+        sum_completion(ctx);
+        return;
+    }
     let Some((mut record, mut file)) = dio_record(Kind::DioComplete, ctx.arg(0)) else { return };
     let result = ctx.arg::<u64>(2).cast_signed();
     record.bytes = if result > 0 { result.cast_unsigned() } else { 0 };
     file.aux = (ctx.arg::<u64>(1) as i32).unsigned_abs();
     ring::send_owned(record, file, Source::File);
+}
+
+/// Native aio alone ends here and nowhere else.
+#[inline(always)]
+fn sum_completion(ctx: &RawTracePointContext) {
+    let iocb: u64 = ctx.arg(0);
+    if iocb == 0 || !ring::open() {
+        return;
+    }
+    let mut file = Owner::default();
+    owner::describe_iocb(&mut file, iocb);
+    if file.origin != iocb {
+        sums::aio_ends(file.origin, file.inode, ctx.arg::<u64>(2).cast_signed());
+    }
 }

@@ -10,7 +10,7 @@ use super::{
     system_call::{Passing, nr, this_call},
     vector_bytes,
 };
-use crate::{caller, layout::*, preemption, ring, second_program, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, sums, thread};
 
 #[btf_tracepoint(function = "sys_enter")]
 pub fn sys_enter_io_submit(ctx: BtfTracePointContext) -> i32 {
@@ -39,7 +39,7 @@ fn enter(ctx: &BtfTracePointContext) -> i32 {
     let regs: *const u8 = ctx.arg(0);
     let count: u64 = load(regs, pt_regs::SI);
     // By mount the control blocks are judged one by one, and the call itself is nobody's.
-    if !caller::by_mount() {
+    if !caller::by_mount() && !sums::on() {
         thread::introduce();
         let mut record = ring::stamp(Kind::SyscallEnter);
         record.dev = guest;
@@ -114,11 +114,21 @@ extern "C" fn submit_one(index: u64, context: *mut c_void) -> i64 {
 fn submit_control_block(address: u64, block: &UserIocb, guest: u32) {
     let mut record = ring::stamp(Kind::AioSubmit);
     let opened = OpenFile::at(open_file(u64::from(block.descriptor)));
+    if sums::on() {
+        match block.opcode {
+            iocb_cmd::PREAD | iocb_cmd::PREADV => sums::aio_begins(address, &opened.inode, guest, op::READ),
+            iocb_cmd::PWRITE | iocb_cmd::PWRITEV => sums::aio_begins(address, &opened.inode, guest, op::WRITE),
+            _ => {}
+        }
+        return;
+    }
     if !caller::wants_file(&opened.inode) {
         return;
     }
     if caller::by_mount() {
         thread::introduce();
+        // Its return is the end of what needed no device: the page cache's.
+        caller::begins_call();
     }
     let mut file = opened.owner();
     record.dev = guest;

@@ -4,7 +4,7 @@ use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::btf_tracepoint, progra
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
 use super::{OpenFile, copy_user, first_buffer, open_file, path_call, pt_regs, vector_bytes};
-use crate::{caller, layout::*, preemption, ring, second_program, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, sums, thread};
 
 /// Numbers of x86-64 system calls.
 pub mod nr {
@@ -95,11 +95,37 @@ fn enter(ctx: &BtfTracePointContext) -> i32 {
     if !ring::open() {
         return 0;
     }
+    let regs: *const u8 = ctx.arg(0);
+    let descriptor: u64 = match nr {
+        nr::SENDFILE => load(regs, pt_regs::SI),
+        nr::COPY_FILE_RANGE => load(regs, pt_regs::DX),
+        _ => load(regs, pt_regs::DI),
+    };
+    let names_file = operation != op::SYNC && operation != op::MSYNC;
+    let mut opened = OpenFile::default();
+    // By mount nearly all calls are on files of other mounts: the file comes first.
+    if caller::by_mount() && names_file {
+        opened = OpenFile::at(open_file(descriptor));
+        let is_wanted = if operation == op::SYNCFS {
+            caller::wants_mount(opened.inode.dev)
+        } else {
+            caller::wants_file(&opened.inode)
+        };
+        if !is_wanted {
+            return 0;
+        }
+    }
     let Some(guest) = caller::current() else { return 0 };
     if caller::is_compat() {
         return 0;
     }
-    let regs: *const u8 = ctx.arg(0);
+    if sums::on() {
+        if !caller::by_mount() {
+            opened = OpenFile::at(open_file(descriptor));
+        }
+        sums::call_begins(bpf_get_current_pid_tgid() as u32, &opened.inode, guest, operation);
+        return 0;
+    }
     if operation == op::MSYNC {
         // Only its file system's sync shows the file.
         if load::<u64>(regs, pt_regs::DX) & MS_SYNC != 0 {
@@ -116,19 +142,9 @@ fn enter(ctx: &BtfTracePointContext) -> i32 {
         ring::send_owned(record, Owner::default(), Source::File);
         return 0;
     }
-    record.object = match nr {
-        nr::SENDFILE => load(regs, pt_regs::SI),
-        nr::COPY_FILE_RANGE => load(regs, pt_regs::DX),
-        _ => load(regs, pt_regs::DI),
-    };
-    let opened = OpenFile::at(open_file(record.object));
-    let is_wanted = if operation == op::SYNCFS {
-        caller::wants_mount(opened.inode.dev)
-    } else {
-        caller::wants_file(&opened.inode)
-    };
-    if !is_wanted {
-        return 0;
+    record.object = descriptor;
+    if !caller::by_mount() {
+        opened = OpenFile::at(open_file(descriptor));
     }
     thread::introduce();
     let mut file = opened.owner();
@@ -238,13 +254,21 @@ fn exit(ctx: &BtfTracePointContext) -> i32 {
     if !ring::open() {
         return 0;
     }
-    let Some(guest) = caller::current() else { return 0 };
+    if sums::on() {
+        if caller::current().is_some() {
+            sums::call_ends(bpf_get_current_pid_tgid() as u32, ctx.arg::<u64>(1).cast_signed());
+        }
+        return 0;
+    }
     if operation == op::MSYNC {
         path_call::recall(operation);
     }
     if !caller::ends_call() {
         return 0;
     }
+    // By mount the begin was sent, so its process is wanted.
+    let guest = if caller::by_mount() { Some(0) } else { caller::current() };
+    let Some(guest) = guest else { return 0 };
     let mut record = ring::stamp(Kind::SyscallExit);
     record.dev = guest;
     record.sub = operation;

@@ -4,7 +4,7 @@ use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};
 
 use super::{OpenFile, first_buffer, open_file, vector_bytes};
-use crate::{caller, layout::*, preemption, ring, second_program, thread};
+use crate::{caller, layout::*, preemption, ring, second_program, sums, thread};
 
 /// IORING_OP_* of the kernel's user interface.
 #[inline(always)]
@@ -48,6 +48,10 @@ fn uring_record(kind: Kind, request: u64) -> Option<(Record, u8)> {
 fn uring_submit(request: u64) -> i32 {
     let Some((mut record, opcode)) = uring_record(Kind::UringSubmit, request) else { return 0 };
     let opened = OpenFile::at(file_of(request));
+    if sums::on() {
+        sums::uring_begins(request, &opened.inode, record.dev, record.sub);
+        return 0;
+    }
     if !caller::wants_file(&opened.inode) {
         return 0;
     }
@@ -148,21 +152,32 @@ pub fn io_uring_complete_nested(ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn complete(ctx: &RawTracePointContext) -> i32 {
+    if sums::on() {
+        if ring::open() {
+            sums::uring_ends(ctx.arg(1), result(ctx));
+        }
+        return 0;
+    }
     let Some((mut record, _)) = uring_record(Kind::UringComplete, ctx.arg(1)) else { return 0 };
     if !caller::knows_request(record.object) {
         return 0;
     }
     caller::ends_request(record.object);
-    if URING_COMPLETE_CQE.load() != 0 {
-        let cqe: u64 = ctx.arg(2);
-        record.related = copy_field(cqe, &URING_CQE_USER_DATA);
-        record.offset = i64::from(copy_field::<i32>(cqe, &URING_CQE_RES)).cast_unsigned();
-    } else {
-        record.related = ctx.arg(2);
-        record.offset = i64::from(ctx.arg::<u64>(3) as i32).cast_unsigned();
-    }
+    record.related =
+        if URING_COMPLETE_CQE.load() != 0 { copy_field(ctx.arg(2), &URING_CQE_USER_DATA) } else { ctx.arg(2) };
+    record.offset = result(ctx).cast_unsigned();
     ring::send(record, Source::File);
     0
+}
+
+/// What a completed request returned.
+#[inline(always)]
+fn result(ctx: &RawTracePointContext) -> i64 {
+    if URING_COMPLETE_CQE.load() != 0 {
+        i64::from(copy_field::<i32>(ctx.arg(2), &URING_CQE_RES))
+    } else {
+        i64::from(ctx.arg::<u64>(3) as i32)
+    }
 }
 
 #[raw_tracepoint(tracepoint = "io_uring_queue_async_work")]

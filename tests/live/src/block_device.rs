@@ -291,16 +291,30 @@ pub(super) struct NbdServer {
 impl NbdServer {
     /// Starts it over a new file.
     pub(super) fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-nbd-")
-            .tempdir()
-            .context("make a folder for nbd")?;
+        let folder = Self::folder()?;
         let backing = backing_file(folder.path())?;
+        let backing = backing.display().to_string();
+        Self::serve(folder, &["--format=raw", &backing])
+    }
+
+    /// Starts it over nothing that takes this long for each request.
+    pub(super) fn delayed(delay: Duration) -> anyhow::Result<Self> {
+        let delay = delay.as_nanos();
+        let nothing = format!("driver=null-co,size={DISK_BYTES},latency-ns={delay}");
+        Self::serve(Self::folder()?, &["--image-opts", &nothing])
+    }
+
+    fn folder() -> anyhow::Result<TempDir> {
+        let folder = tempfile::Builder::new().prefix("nestrace-nbd-").tempdir();
+        folder.context("make a folder for nbd")
+    }
+
+    fn serve(folder: TempDir, what: &[&str]) -> anyhow::Result<Self> {
         let mut command = Command::new("qemu-nbd");
         command
-            .args(["--format=raw", "--persistent", "--socket"])
+            .args(["--persistent", "--socket"])
             .arg(folder.path().join("nbd.sock"))
-            .arg(backing)
+            .args(what)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -330,12 +344,17 @@ impl NbdServer {
 
     /// The disk over it, as `-drive` and `-device`.
     pub(super) fn disk_arguments(&self) -> Vec<String> {
+        self.arguments_of(NBD)
+    }
+
+    /// The same of a disk that is called so.
+    pub(super) fn arguments_of(&self, id: &str) -> Vec<String> {
         let socket = self.socket().display().to_string();
         vec![
             "-drive".to_owned(),
-            format!("file=nbd+unix:///?socket={socket},if=none,id={NBD},format=raw"),
+            format!("file=nbd+unix:///?socket={socket},if=none,id={id},format=raw"),
             "-device".to_owned(),
-            format!("virtio-blk-pci,drive={NBD},id={NBD},serial={NBD}"),
+            format!("virtio-blk-pci,drive={id},id={id},serial={id}"),
         ]
     }
 }

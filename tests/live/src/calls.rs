@@ -19,7 +19,7 @@ use super::Scenario;
 use super::context::LiveContext;
 use crate::with_agents::chains;
 use bios::Bios;
-use scene::Scene;
+use scene::{GUESTS, Guests, Scene};
 use trees::CallTree;
 
 /// The scenario.
@@ -34,9 +34,24 @@ pub const SCENARIO: Scenario = Scenario {
 const WRITER: &str = "call-writer";
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
-    let scene = Scene::boot(ctx)?;
+    for guests in &GUESTS {
+        let cases = guests.disks.iter().map(|disk| disk.id);
+        let cases = cases.chain(["recording", "segments", "sums", "commits", "fio"]);
+        if cases
+            .into_iter()
+            .any(|case| ctx.wants(&format!("{}/{case}", guests.prefix)))
+        {
+            run_in(ctx, report, guests)?;
+        }
+    }
+    Ok(())
+}
+
+fn run_in(ctx: &LiveContext, report: &mut Report, guests: &Guests) -> anyhow::Result<()> {
+    let prefix = guests.prefix;
+    let scene = Scene::boot(ctx, guests)?;
     let mut recorded = None;
-    report.case("calls/recording", |case| {
+    report.case(&format!("{prefix}/recording"), |case| {
         let seen = scene.record()?;
         seen.measured.is_whole(case)?;
         chains::clock(case, &seen.measured.analysis, scene.guest.name())?;
@@ -57,12 +72,12 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             .collect();
         let log = counts::countable(disk);
         let matched = links::matched(&log, &trees);
-        report.case(&format!("calls/{}/counts", disk.disk.id), |case| {
+        report.case(&format!("{prefix}/{}/counts", disk.disk.id), |case| {
             counts::calls(case, &seen, disk, &trees, WRITER, &log);
             counts::latencies(case, &log, &matched);
             Ok(())
         })?;
-        report.case(&format!("calls/{}/links", disk.disk.id), |case| {
+        report.case(&format!("{prefix}/{}/links", disk.disk.id), |case| {
             if disk.disk.streams {
                 journal::others_data(case, &seen, disk)?;
                 return journal::finding(case, &seen, disk);
@@ -73,17 +88,17 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             Ok(())
         })?;
     }
-    report.case("calls/segments", |case| {
+    report.case(&format!("{prefix}/segments"), |case| {
         counts::segments(case, &seen.measured.analysis, &calls)
     })?;
-    report.case("calls/sums", |case| {
+    report.case(&format!("{prefix}/sums"), |case| {
         counts::sums(case, &seen.measured, scene.guest.name())
     })?;
-    report.case("calls/commits", |case| {
+    report.case(&format!("{prefix}/commits"), |case| {
         journal::commits(case, &seen)?;
         journal::phases(case, &seen)
     })?;
-    report.case("calls/fio", |case| fio::check(case, &seen))?;
+    report.case(&format!("{prefix}/fio"), |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
     Ok(())
 }

@@ -18,6 +18,8 @@ use xtask::progress::Progress;
 
 /// A guest with an agent: its initramfs, and the rings of the probes.
 const AGENT_MEMORY_MIB: u32 = 768;
+/// A newer kernel ends the first programs in less: loading the agent's probes takes more there.
+const NEWER_MEMORY_MIB: u32 = 1536;
 
 /// Shared by all scenarios.
 #[derive(Debug)]
@@ -183,6 +185,17 @@ impl LiveContext {
             agent: Some(self.agent()?.to_owned()),
             memory_mib: AGENT_MEMORY_MIB,
             ..self.guest_spec(name)
+        })
+    }
+
+    /// The same with the newest kernel of a series.
+    pub fn agent_guest_spec_of(&self, name: &str, series: &str) -> anyhow::Result<GuestSpec> {
+        let kernel = kernel_image::obtain(series)?;
+        Ok(GuestSpec {
+            initramfs: initramfs::obtain(&kernel)?,
+            kernel,
+            memory_mib: NEWER_MEMORY_MIB,
+            ..self.agent_guest_spec(name)?
         })
     }
 

@@ -20,6 +20,7 @@ use xtask::case::{Case, Report};
 
 use super::Scenario;
 use super::context::LiveContext;
+use crate::analysis::entry;
 use crate::calls::{counts, trees};
 use crate::measure::{Measured, Watched};
 use crate::with_agents::chains;
@@ -40,6 +41,7 @@ const DISK: &str = "disk-a";
 const IMAGE_BYTES: u64 = 320 << 20;
 /// The server and its pages, the programs' disk in the page cache.
 const MEMORY_MIB: u32 = 1024;
+const VCPUS: u32 = 2;
 /// Rows of each table: more pages than the server holds in memory.
 const ROWS: u64 = 20_000;
 /// The process that a call is of.
@@ -58,8 +60,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let guest = boot_with(ctx, "database", |spec| GuestSpec {
         disks,
         memory_mib: MEMORY_MIB,
-        // The disk then has one queue. Of flushes that several queues have in flight at once nothing says which is which.
-        vcpus: 1,
+        // The disk then has as many queues, and flushes of both are in flight at once.
+        vcpus: VCPUS,
         ..spec
     })?;
     guest.make_fs(DISK, GuestFsKind::Ext4)?;
@@ -110,6 +112,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         Ok(())
     })?;
     report.case("database/links", |case| links(case, ctx, &measured, &rows))?;
+    report.case("database/flushes", |case| {
+        flushes(case, &measured.analysis, guest.name())
+    })?;
     report.case("database/sums", |case| {
         counts::sums(case, &measured, guest.name())
     })?;
@@ -190,6 +195,27 @@ fn links(
     case.figure(format!("{linked} of {n} calls linked"));
     let trees = trees::calls(ctx, &measured.bundle)?;
     counts::segments(case, &measured.analysis, &trees)
+}
+
+/// No flush of one queue is taken for one of the other, or left open.
+fn flushes(case: &mut Case, analysis: &Value, guest: &str) -> anyhow::Result<()> {
+    let chains = entry(analysis, "chains", &[("guest", guest), ("disk", DISK)])?;
+    let number = |pointer: &str| chains.pointer(pointer).and_then(Value::as_u64);
+    let n = number("/latency_ns/flush/n").context("find the flushes")?;
+    case.figure(format!("{n} flushes without data linked"));
+    case.holds("flushes", n > 0, "none");
+    for (what, pointer) in [
+        ("bios that could be another's", "/unlinked/ambiguous"),
+        ("bios with a flush that could be another's", "/ambiguous"),
+        ("bios out of order", "/wrong_order"),
+        (
+            "contradictions of the guest's memory",
+            "/memory_check/contradicted",
+        ),
+    ] {
+        case.equal(what, number(pointer).unwrap_or(0), 0);
+    }
+    Ok(())
 }
 
 /// The answer names the server and its log.

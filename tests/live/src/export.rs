@@ -216,25 +216,39 @@ fn chains(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
         let n = linked.map_or(0, |sums| sums[0]);
         case.equal(&what("linked bios"), n, whole(&chains["linked"]));
         let latency = &chains["latency_ns"]["data"];
-        let none = vec![0; 14];
+        let names = &sums["segments"];
+        let none = vec![0; 2 + names.as_array().map_or(0, Vec::len)];
         let read = data.get(&key).unwrap_or(&none);
         case.equal(&what("data bios"), read[0], whole(&latency["n"]));
         case.equal(&what("summed latency"), read[1], whole(&latency["sum"]));
         let parts: u64 = read[2..].iter().sum();
         case.equal(&what("sum of all segments"), parts, read[1]);
-        // In the order of the path, as the columns are.
-        let segments = chains["segments"].as_array().into_iter().flatten();
-        for (segment, read_ns) in segments.zip(&read[2..]) {
-            let mean = segment["mean_ns"].as_f64().unwrap_or(-1.0);
-            let expected = mean * whole(&latency["n"]) as f64;
-            let close = (*read_ns as f64 - expected).abs() <= 1.0 + expected * 1e-9;
-            let name = format!("{} ns", segment["name"]);
-            case.holds(
-                &what(&name),
-                close,
-                &format!("{read_ns}, expected {expected}"),
-            );
-        }
+        let n = whole(&latency["n"]);
+        segments(case, &what, (chains, n), (names, &read[2..]));
+    }
+}
+
+/// The columns of segments, by name; one that the analysis leaves out was in no request.
+fn segments(
+    case: &mut Case,
+    what: &dyn Fn(&str) -> String,
+    (row, n): (&Value, u64),
+    (names, read): (&Value, &[u64]),
+) {
+    let names: Vec<&str> = names
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    case.equal(&what("columns of segments"), read.len(), names.len());
+    for (name, read_ns) in names.into_iter().zip(read) {
+        let known = rows(row, "segments").find(|segment| segment["name"] == name);
+        let mean = known.map_or(0.0, |segment| segment["mean_ns"].as_f64().unwrap_or(-1.0));
+        let expected = mean * n as f64;
+        let close = (*read_ns as f64 - expected).abs() <= 1.0 + expected * 1e-9;
+        let figures = format!("{read_ns}, expected {expected}");
+        case.holds(&what(&format!("{name:?} ns")), close, &figures);
     }
 }
 
@@ -256,7 +270,8 @@ fn calls(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
             Value::from(mount).to_string(),
             file["inode"].to_string(),
         ];
-        let none = vec![0; 22];
+        let names = &sums["call_segments"];
+        let none = vec![0; 4 + names.as_array().map_or(0, Vec::len)];
         let read = read.get(&key).unwrap_or(&none);
         let latency = &row["latency_ns"];
         for (fact, read, expected) in [
@@ -267,14 +282,8 @@ fn calls(case: &mut Case, engine: &str, analysis: &Value, sums: &Value) {
         ] {
             case.equal(&what(fact), read, whole(expected));
         }
-        // In the order of the path, as the columns are.
-        for (segment, read_ns) in rows(row, "segments").zip(&read[4..]) {
-            let mean = segment["mean_ns"].as_f64().unwrap_or(-1.0);
-            let expected = mean * whole(&row["linked"]) as f64;
-            let close = (*read_ns as f64 - expected).abs() <= 1.0 + expected * 1e-9;
-            let figures = format!("{read_ns}, expected {expected}");
-            case.holds(&what(&format!("{} ns", segment["name"])), close, &figures);
-        }
+        let linked = whole(&row["linked"]);
+        segments(case, &what, (row, linked), (names, &read[4..]));
     }
 }
 

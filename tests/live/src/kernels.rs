@@ -69,6 +69,7 @@ fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<(
         disks: &DISKS,
         scripts: &SCRIPTS,
         programs: &[],
+        modules: &[],
         extra_arguments: &[],
     };
     let machine = Machine::boot(ctx, &role)?;

@@ -13,6 +13,9 @@ const PYTHON: &str = "/usr/bin/python3";
 /// What Debian leaves out of Python.
 const PACKAGE: &str = "python3-venv";
 
+/// Come as sources of Python alone: nothing is compiled.
+const NO_WHEELS: &str = "pyspark";
+
 /// An environment with these releases (`name==version`).
 #[derive(Clone, Copy, Debug)]
 pub struct Python(pub &'static [&'static str]);
@@ -29,7 +32,7 @@ impl Python {
             let python = folder.join("bin/python");
             Tool::new(&python.to_string_lossy())
                 .args(pip)
-                .args(["--only-binary", ":all:"])
+                .args(["--only-binary", ":all:", "--no-binary", NO_WHEELS])
                 .args(self.0)
                 .run()?;
             anyhow::Ok(())
@@ -42,7 +45,7 @@ impl Python {
         format!("python-{}", self.0.join("-").replace("==", "-"))
     }
 
-    /// What a program prints as JSON when it is given a file or folder.
+    /// What a program prints as JSON when it is given a file or folder, or what it is to do.
     pub fn read(self, program: &str, what: &Path) -> anyhow::Result<Value> {
         let python = cache_dir::root()?.join(self.name()).join("bin/python");
         let output = Command::new(python)

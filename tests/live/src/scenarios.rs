@@ -4,10 +4,11 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, calls, data_set, database, embedding, export,
-    guest_kernels, guest_side, hostile_host, image_names, kernels, lab, libvirt, modelled_disk,
-    namespaces, newest_kernel, qemu_10, qemu_versions, recognition, replay, report,
-    stacked_devices, stacks, stuck, survival, truth, two_guests, without_functions,
+    agent, bench, block_device, block_graph, calls, cpu, data_set, database, embedding, export,
+    flight, guest_kernels, guest_side, hostile_host, image_names, jobs, kernels, lab, libvirt,
+    modelled_disk, namespaces, newest_kernel, qemu_10, qemu_versions, recognition, replay, report,
+    stacked_devices, stacked_layers, stacks, stuck, survival, top, truth, two_guests,
+    without_functions,
 };
 
 /// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
@@ -30,6 +31,7 @@ pub fn scenarios() -> Vec<Scenario> {
         newest_kernel::SCENARIO,
         libvirt::SCENARIO,
         stacked_devices::SCENARIO,
+        stacked_layers::SCENARIO,
         two_guests::SCENARIO,
         block_device::SCENARIO,
         namespaces::SCENARIO,
@@ -39,12 +41,17 @@ pub fn scenarios() -> Vec<Scenario> {
         image_names::SCENARIO,
         recognition::SCENARIO,
         stuck::SCENARIO,
+        jobs::SCENARIO,
+        flight::SCENARIO,
+        top::SCENARIO,
         export::SCENARIO,
         data_set::SCENARIO,
         replay::SCENARIO,
         report::SCENARIO,
         embedding::SCENARIO,
         modelled_disk::SCENARIO,
+        flight::UNDER_LOAD,
+        cpu::SCENARIO,
         bench::SCENARIO,
     ]
 }

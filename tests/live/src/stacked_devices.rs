@@ -41,6 +41,7 @@ const ROLE: Role<'_> = Role {
         ("stuck.sh", include_str!("stacked_devices/stuck.sh")),
     ],
     programs: &["dmsetup"],
+    modules: &[],
     // This machine's QEMU is used in the guest.
     extra_arguments: &[
         "-virtfs",

@@ -1,6 +1,6 @@
 //! Stalls made for real: `nestrace stuck` names the holder of each, and calls nothing stuck while a busy guest is well.
 
-mod stalls;
+pub(crate) mod stalls;
 
 use std::path::Path;
 use std::thread;

@@ -32,6 +32,14 @@ pub fn nestrace(folder: &Path, packing: &Packing) -> anyhow::Result<PathBuf> {
         let script = ask(&nestrace, &["completions", shell])?;
         deb.put(&format!("usr/share/{place}"), script.as_bytes(), 0o644)?;
     }
+    let from = workspace().join("packaging");
+    // It is there, and does not run before it is enabled.
+    let unit = "nestrace-serve.service";
+    deb.copy(&from.join(unit), &format!("{UNITS}/{unit}"), 0o644)?;
+    for example in ["nestrace-alerts.yml", "nestrace-grafana.json"] {
+        let place = format!("usr/share/doc/nestrace/examples/{example}");
+        deb.copy(&from.join(example), &place, 0o644)?;
+    }
     deb.put_common()?;
     docs(&deb)?;
     for program in ["nestrace", "nestrace-lab", "nestrace-disk"] {

@@ -7,11 +7,13 @@ use serde_json::Value;
 use xtask::cargo_build::cargo;
 
 /// The crates from the ground up; a crate depends only on crates that stand before it.
-const FROM_THE_GROUND: [&str; 23] = [
+const FROM_THE_GROUND: [&str; 26] = [
     "nestrace-abi",
     "nestrace-stamp",
+    "nestrace-sums",
     "nestrace-kernel",
     "nestrace-trace",
+    "nestrace-condition",
     "nestrace-blktrace",
     "nestrace-wire",
     "nestrace-output",
@@ -27,11 +29,16 @@ const FROM_THE_GROUND: [&str; 23] = [
     "nestrace-disk",
     "nestrace-rig",
     "nestrace-lab",
+    "nestrace-top",
     "nestrace",
     "xtask",
     "nestrace-benches",
     "nestrace-live",
 ];
+
+/// The screen of `nestrace top` is for that program alone: nothing that records, analyzes or runs in a guest draws.
+const SCREEN: [&str; 2] = ["nestrace-top", "ratatui"];
+const MAY_DRAW: [&str; 2] = ["nestrace-top", "nestrace"];
 
 /// They are built on a guest, in a container, or by every contributor: no polars below them.
 const WITHOUT_POLARS: [&str; 8] = [
@@ -126,6 +133,21 @@ impl CrateGraph {
         breaches
     }
 
+    /// The screen in one program only.
+    pub fn check_screen(&self) -> Vec<String> {
+        let others = self
+            .members
+            .iter()
+            .filter(|name| !MAY_DRAW.contains(&name.as_str()));
+        let draws = others.filter(|name| {
+            let needs = self.needs.get(*name);
+            needs.is_some_and(|needs| SCREEN.iter().any(|it| needs.contains(*it)))
+        });
+        draws
+            .map(|name| format!("{name} draws on a terminal"))
+            .collect()
+    }
+
     /// anyhow in programs only.
     pub fn check_anyhow(&self) -> Vec<String> {
         let uses = |name: &&String| {
@@ -159,6 +181,15 @@ pub fn check_polars() -> anyhow::Result<Vec<String>> {
     Ok(breaches)
 }
 
+/// The engine of `nestrace-fleet`, which is a workspace of its own, is in none of the others' builds.
+pub fn check_engine() -> anyhow::Result<Vec<String>> {
+    let tree = cargo_tree(&["--workspace", "--edges", "normal,build,dev"])?;
+    Ok(match has_engine(&tree) {
+        true => vec![String::from("the workspace pulls datafusion in")],
+        false => Vec::new(),
+    })
+}
+
 /// One dependency a line, below each other without indentation.
 pub fn cargo_tree(args: &[&str]) -> anyhow::Result<String> {
     let output = cargo()
@@ -173,6 +204,10 @@ pub fn cargo_tree(args: &[&str]) -> anyhow::Result<String> {
 
 fn has_polars(tree: &str) -> bool {
     tree.lines().any(|line| line.starts_with("polars"))
+}
+
+fn has_engine(tree: &str) -> bool {
+    tree.lines().any(|line| line.starts_with("datafusion"))
 }
 
 /// Not for tests or build scripts.
@@ -228,6 +263,27 @@ mod tests {
         assert!(!has_polars(
             "nestrace-lab v0.1.0 (/polars)\nserde v1.0.229\n"
         ));
+    }
+
+    #[test]
+    fn only_the_command_draws() {
+        let drawing = [("nestrace", "ratatui"), ("nestrace", "nestrace-top")];
+        assert!(graph(&drawing).check_screen().is_empty());
+        for (from, to) in [
+            ("nestrace-record", "ratatui"),
+            ("nestrace-live", "nestrace-top"),
+        ] {
+            assert_eq!(
+                graph(&[(from, to)]).check_screen(),
+                [format!("{from} draws on a terminal")]
+            );
+        }
+    }
+
+    #[test]
+    fn the_engine_is_found_as_well() {
+        assert!(has_engine("nestrace v0.1.0\ndatafusion-expr v55.2.0\n"));
+        assert!(!has_engine("nestrace-fleet v0.1.0 (/datafusion)\n"));
     }
 
     #[test]

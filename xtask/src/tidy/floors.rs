@@ -9,7 +9,7 @@ use super::sources::Source;
 
 /// Crates whose modules stand on floors: their top-level modules from the ground up. A floor's own modules are those in
 /// its folder: they may import each other, but not in a circle, and neither may those within each of them.
-const FLOORS: [(&str, &[&str]); 2] = [
+const FLOORS: [(&str, &[&str]); 5] = [
     (
         "crates/nestrace-analyzer",
         &[
@@ -21,6 +21,20 @@ const FLOORS: [(&str, &[&str]); 2] = [
             "judge",
             "analyzers",
             "dataframe",
+        ],
+    ),
+    (
+        "crates/nestrace-sums",
+        &["snapshot", "interval", "rows", "metrics", "text"],
+    ),
+    (
+        "crates/nestrace-condition",
+        &["expression", "parse", "window", "in_flight", "meter"],
+    ),
+    (
+        "crates/nestrace-top",
+        &[
+            "keys", "minute", "chart", "columns", "page", "figures", "state", "draw",
         ],
     ),
     (

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Crates that get everything from their caller: no files, clock, environment or `/proc`.
-const PURE: [&str; 8] = [
+const PURE: [&str; 11] = [
     "crates/nestrace-abi/",
     "crates/nestrace-kernel/",
     "crates/nestrace-trace/",
@@ -13,6 +13,9 @@ const PURE: [&str; 8] = [
     "crates/nestrace-analyzer/",
     "crates/nestrace-report/",
     "crates/nestrace-stuck/",
+    "crates/nestrace-sums/",
+    "crates/nestrace-top/",
+    "crates/nestrace-condition/",
 ];
 /// What a pure crate does not say.
 const IMPURE: [&str; 9] = [

@@ -30,7 +30,7 @@ use nix::sys::resource::{Resource, setrlimit};
 
 use super::pace::Pace;
 use super::{Attached, Backend, Piece};
-use crate::guest::Facts;
+use crate::guest::{Facts, memory};
 use crate::names::noted::{NewFiles, Noted};
 
 /// How long a probe may take that was running when the gate was shut.
@@ -51,6 +51,14 @@ const MIN_DONE_BYTES: u32 = 128 << 10;
 const DONE_SLOT_BYTES: u32 = size_of::<DoneSlot>() as u32;
 /// The longest entry of a ring, with the kernel's own header.
 const ENTRY_BYTES: u32 = 8 + size_of::<OwnedRecord>() as u32;
+
+/// Why the probes do not work.
+pub struct NotLoaded {
+    /// In words.
+    pub reason: String,
+    /// It may be otherwise later.
+    pub passes: bool,
+}
 
 /// Loaded probes.
 pub struct Ebpf {
@@ -80,13 +88,21 @@ impl Ebpf {
     /// Loads everything and attaches nothing.
     ///
     /// # Errors
-    /// Why the probes do not work here, in words.
-    pub fn load() -> Result<Self, String> {
+    /// Why the probes do not work here.
+    pub fn load() -> Result<Self, NotLoaded> {
+        memory::has_room_for_probes().map_err(|reason| NotLoaded {
+            reason,
+            passes: true,
+        })?;
         // First: what is loaded meanwhile is found at the next look.
         let modules = kernel_facts::modules();
         let (facts, layout) = kernel_facts::gather();
         let globals = Globals::resolve(&layout, false);
-        Self::load_for(facts, layout, globals, modules)
+        let loaded = Self::load_for(facts, layout, globals, modules);
+        loaded.map_err(|reason| NotLoaded {
+            reason,
+            passes: false,
+        })
     }
 
     fn load_for(
@@ -111,7 +127,7 @@ impl Ebpf {
             nix::sys::resource::RLIM_INFINITY,
             nix::sys::resource::RLIM_INFINITY,
         );
-        let planned = planned(&facts, &layout, Detail::Full);
+        let planned = planned(&facts, &layout, (Detail::Full, true));
         if let Some(obstacle) = planned.obstacle() {
             return Err(obstacle.to_owned());
         }
@@ -150,23 +166,42 @@ impl Ebpf {
     }
 
     /// File systems that were loaded since the last look bring tracepoints, and places of fields that the
-    /// probes were loaded without: then they are loaded anew, which takes as long as at the start.
-    fn look_at_modules(&mut self) {
+    /// probes were loaded without: then they are loaded anew, which takes as long as at the start, and as much memory
+    /// beside those that are there. Gives what stays out otherwise.
+    fn look_at_modules(&mut self) -> Option<Refused> {
         let modules = kernel_facts::modules();
         if modules == self.modules {
-            return;
+            return None;
         }
+        let changed: Vec<&str> = modules
+            .symmetric_difference(&self.modules)
+            .copied()
+            .collect();
+        let changed = changed.join(", ");
+        let reason = self.load_anew(modules).err()?;
+        eprintln!("nestrace-agent: the probes stay as they are: {reason}");
+        Some(Refused {
+            name: format!("probes of {changed}"),
+            source: Source::HostFs.name().to_owned(),
+            reason,
+            cost: format!(
+                "what only these file systems show, which were loaded after the agent, is not recorded: {changed}"
+            ),
+            guest: None,
+        })
+    }
+
+    fn load_anew(&mut self, modules: BTreeSet<&'static str>) -> Result<(), String> {
+        memory::has_room_for_probes()?;
         let (facts, layout) = kernel_facts::gather();
         let globals = Globals::resolve(&layout, false);
         if globals.give_the_same_probes_as(&self.globals) {
             (self.facts, self.layout, self.globals) = (facts, layout, globals);
             self.modules = modules;
-            return;
+            return Ok(());
         }
-        match Self::load_for(facts, layout, globals, modules) {
-            Ok(anew) => *self = anew,
-            Err(reason) => eprintln!("nestrace-agent: the probes stay as they are: {reason}"),
-        }
+        *self = Self::load_for(facts, layout, globals, modules)?;
+        Ok(())
     }
 
     fn begin(&mut self, facts: &Facts) -> Result<(), ProbeError> {
@@ -180,8 +215,8 @@ impl Ebpf {
     }
 
     /// Attaches what is needed now, and gives what will be attached by the end.
-    fn attach(&mut self, facts: &Facts, detail: Detail) -> Attached {
-        let mut plan = planned(&self.facts, &self.layout, detail);
+    fn attach(&mut self, facts: &Facts, asked: (Detail, bool)) -> Attached {
+        let mut plan = planned(&self.facts, &self.layout, asked);
         let mut calls = ProbePlan::default();
         (calls.attach, plan.attach) =
             (plan.attach.into_iter()).partition(|probe| probe.source == Source::File);
@@ -281,16 +316,20 @@ impl Backend for Ebpf {
         "ebpf"
     }
 
-    fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
-        self.look_at_modules();
-        let attached = self.attach(facts, detail);
+    fn start(&mut self, facts: &Facts, asked: (Detail, bool)) -> Result<Attached, String> {
+        let stays_out = self.look_at_modules();
+        let mut attached = self.attach(facts, asked);
+        attached.refused.extend(stays_out);
+        let (detail, _) = asked;
         self.room = match (detail, self.done_slots) {
-            (Detail::Full | Detail::Io, _) | (_, 0) => u64::from(self.ring_bytes / ENTRY_BYTES),
+            (Detail::Full | Detail::Io | Detail::Sums, _) | (_, 0) => {
+                u64::from(self.ring_bytes / ENTRY_BYTES)
+            }
             (Detail::Light, done_slots) => u64::from(done_slots),
         };
         let vital = match detail {
             Detail::Full | Detail::Io => ["block_rq_issue", "block_rq_complete"].as_slice(),
-            Detail::Light => &["block_rq_complete"],
+            Detail::Light | Detail::Sums => &["block_rq_complete"],
         };
         let missing = vital
             .iter()
@@ -379,11 +418,12 @@ impl Backend for Ebpf {
     }
 }
 
-fn planned(facts: &KernelFacts, layout: &Layout, detail: Detail) -> ProbePlan {
+fn planned(facts: &KernelFacts, layout: &Layout, (detail, cpu): (Detail, bool)) -> ProbePlan {
     let wanted = PlanWanted {
         detail,
         processes: false,
         mounts: true,
+        cpu,
     };
     plan(facts, layout, wanted)
 }

@@ -16,7 +16,7 @@ use nestrace_wire::kernel_buffers::Format;
 use crate::guest::Facts;
 use crate::names::noted::NewFiles;
 use blktrace::Blktrace;
-use ebpf::Ebpf;
+use ebpf::{Ebpf, NotLoaded};
 pub use piece::{Events, Piece};
 
 /// `--backend`.
@@ -46,7 +46,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// A reason in words if nothing can be recorded; nothing is attached then.
-    fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String>;
+    fn start(&mut self, facts: &Facts, asked: (Detail, bool)) -> Result<Attached, String>;
 
     /// Disks or mounts have changed. Gives what of them cannot be recorded, which may be known already.
     fn update(&mut self, facts: &Facts) -> Vec<Refused>;
@@ -87,7 +87,7 @@ pub trait Backend {
 pub struct Backends {
     choice: Choice,
     /// Why not, if not.
-    ebpf: Result<Ebpf, String>,
+    ebpf: Result<Ebpf, NotLoaded>,
     /// Why it could not start where blktrace then could: programs load when they are attached.
     ebpf_failed: Option<String>,
     blktrace: Blktrace,
@@ -105,7 +105,10 @@ impl Backends {
     pub fn prepare(choice: Choice) -> Self {
         blktrace::end_left_behind();
         let ebpf = match choice {
-            Choice::Blktrace => Err("--backend blktrace was given".to_owned()),
+            Choice::Blktrace => Err(NotLoaded {
+                reason: "--backend blktrace was given".to_owned(),
+                passes: false,
+            }),
             Choice::Auto | Choice::Ebpf => Ebpf::load(),
         };
         Self {
@@ -120,7 +123,9 @@ impl Backends {
     pub fn report(&self) {
         match &self.ebpf {
             Ok(_) => eprintln!("nestrace-agent: backend ebpf: its probes are loaded"),
-            Err(reason) => eprintln!("nestrace-agent: backend blktrace: {reason}"),
+            Err(NotLoaded { reason, .. }) => {
+                eprintln!("nestrace-agent: backend blktrace: {reason}");
+            }
         }
     }
 
@@ -131,7 +136,7 @@ impl Backends {
             Choice::Ebpf => ("ebpf", "it was asked for".to_owned()),
             Choice::Auto => match (&self.ebpf, &self.ebpf_failed) {
                 (Ok(_), None) => ("ebpf", "its probes load on this kernel".to_owned()),
-                (Err(reason), _) | (_, Some(reason)) => {
+                (Err(NotLoaded { reason, .. }), _) | (_, Some(reason)) => {
                     ("blktrace", format!("ebpf does not work here: {reason}"))
                 }
             },
@@ -146,7 +151,7 @@ impl Backends {
         &mut self,
         asked: &str,
         facts: &Facts,
-        detail: Detail,
+        wanted: (Detail, bool),
     ) -> Result<Chosen<'_>, String> {
         if facts.disks.is_empty() {
             return Err(match facts.missing.as_slice() {
@@ -154,15 +159,18 @@ impl Backends {
                 missing => format!("this machine has no disk {}", missing.join(", ")),
             });
         }
-        let (_, mut reason) = self.expected(asked);
         let choice = self.choice_for(asked);
+        if choice != Choice::Blktrace && self.ebpf.as_ref().is_err_and(|why| why.passes) {
+            self.ebpf = Ebpf::load();
+        }
+        let (_, mut reason) = self.expected(asked);
         let mut failed_now = None;
         if choice != Choice::Blktrace {
             let failed = self.ebpf_failed.clone();
             let started = match (&mut self.ebpf, failed) {
-                (Err(reason), _) => Err(reason.clone()),
+                (Err(why), _) => Err(why.reason.clone()),
                 (_, Some(reason)) if choice == Choice::Auto => Err(reason),
-                (Ok(ebpf), _) => ebpf.start(facts, detail),
+                (Ok(ebpf), _) => ebpf.start(facts, wanted),
             };
             match (started, &mut self.ebpf) {
                 (Ok(attached), Ok(ebpf)) => {
@@ -173,14 +181,14 @@ impl Backends {
                     });
                 }
                 (Err(why), _) if choice == Choice::Ebpf => return Err(why),
-                (Err(why), _) => {
+                (Err(why), ebpf) => {
                     reason = format!("ebpf does not work here: {why}");
-                    failed_now = Some(why);
+                    failed_now = ebpf.is_ok().then_some(why);
                 }
                 (Ok(_), Err(_)) => {}
             }
         }
-        match self.blktrace.start(facts, detail) {
+        match self.blktrace.start(facts, wanted) {
             Ok(attached) => {
                 // The next session expects blktrace from the start.
                 self.ebpf_failed = failed_now.or(self.ebpf_failed.take());

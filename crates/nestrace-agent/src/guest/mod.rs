@@ -2,7 +2,7 @@
 
 pub mod disks;
 pub mod filesystems;
-mod memory;
+pub mod memory;
 pub mod mounts;
 
 use std::collections::{BTreeMap, BTreeSet};

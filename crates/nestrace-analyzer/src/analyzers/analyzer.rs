@@ -3,6 +3,7 @@
 mod loss;
 mod streams;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use nestrace_abi::{Kind, Source};
@@ -10,10 +11,12 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::Manifest;
 
 use crate::analyzers::amplification::LayerCounts;
+use crate::analyzers::call_listener::CallListener;
 use crate::analyzers::data_path::DataPaths;
 use crate::analyzers::options::Options;
-use crate::analyzers::recording::{FAR_NS, Unreadable};
+use crate::analyzers::recording::Unreadable;
 use crate::follow::block::{BlockLayer, Lent};
+use crate::follow::cpu::CpuStates;
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::follow::image_observer::ImageObserver;
@@ -56,7 +59,9 @@ pub struct Analyzer {
     pub(crate) qemu: Qemu,
     pub(crate) images: Images,
     pub(crate) activity: Vec<Activity>,
-    threads: Threads,
+    pub(crate) threads: Threads,
+    /// What the host's threads did.
+    pub(crate) cpu: Rc<RefCell<CpuStates>>,
     reasons: Reasons,
     pub(crate) losses: LossCounts,
     pub(crate) unreadable: Unreadable,
@@ -81,18 +86,6 @@ pub struct Analyzer {
 /// A request of QEMU is known to have ended when its `block_acct_done` has come, which is this much
 /// later than the completion notification to the guest at most; what comes later is linked less certainly.
 const DONE_AFTER_PUSH_NS: u64 = 50_000_000;
-/// Takes calls one by one.
-#[derive(Default)]
-pub(crate) struct CallListener(pub(crate) Option<Box<dyn FnMut(CallStory)>>);
-
-impl std::fmt::Debug for CallListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("CallListener")
-            .field(&self.0.is_some())
-            .finish()
-    }
-}
-
 /// How far the host is read between two looks at the sessions.
 const LOOK_NS: u64 = 1_000_000;
 
@@ -111,7 +104,8 @@ impl Analyzer {
         let mut block = BlockLayer::default();
         let mut files = FileIo::default();
         let mut qemu = Qemu::new(&manifest.topology.guests, &manifest.notices, n_disks);
-        let host = (!manifest.guest_sides.is_empty()).then(|| {
+        let is_followed = !manifest.guest_sides.is_empty() || !images.stacks.is_empty();
+        let host = is_followed.then(|| {
             HostSide::follow(&mut HostLayers {
                 block: &mut block,
                 files: &mut files,
@@ -120,6 +114,13 @@ impl Analyzer {
             });
             HostSide::new(manifest, &images, &options.image_maps)
         });
+        let mut cpu = CpuStates::default();
+        for (guest, index) in manifest.topology.guests.iter().zip(0u32..) {
+            let threads = guest.threads.iter();
+            let threads = threads.map(|thread| (thread.tid, thread.name.as_str()));
+            cpu.watch(index, guest.pid, threads);
+        }
+        let cpu = Rc::new(RefCell::new(cpu));
         Self {
             qemu,
             host,
@@ -132,7 +133,13 @@ impl Analyzer {
             images,
             sessions: (0..manifest.guest_sides.len())
                 .filter_map(|side| {
-                    Session::new(manifest, side, options.story.is_some(), options.call_story)
+                    Session::new(
+                        manifest,
+                        side,
+                        options.story.is_some(),
+                        options.call_story,
+                        &cpu,
+                    )
                 })
                 .collect(),
             looked_ns: HostNs::default(),
@@ -144,6 +151,7 @@ impl Analyzer {
             block,
             files,
             threads: Threads::default(),
+            cpu,
             losses: LossCounts::default(),
             unreadable: Unreadable::default(),
             events: 0,
@@ -178,7 +186,7 @@ impl Analyzer {
     /// let queue = Event { ts_ns: 7, kind: Kind::Queue as u8, object: 1, bytes: 512, ..Event::default() };
     /// let mut analyzer = Analyzer::new(&manifest, Options::default());
     /// let mut of_guest = [queue].into_iter();
-    /// analyzer.push_streams([queue], vec![GuestEvents { side: 0, events: &mut of_guest }]);
+    /// analyzer.push_streams([queue], vec![GuestEvents::new(0, &mut of_guest)]);
     /// let analysis = analyzer.finish();
     /// assert_eq!(analysis.devices.len(), 2);
     /// ```
@@ -215,6 +223,10 @@ impl Analyzer {
             self.reasons.live_ns = self.reasons.live_ns.max(event.ts_ns);
         }
         self.last_ns = self.last_ns.max(event.ts_ns);
+        if kind.source() == Source::Cpu {
+            let mut states = self.cpu.borrow_mut();
+            return states.event(kind, event, &self.threads);
+        }
         if self.host.is_some() && self.layers.is_due(event.ts_ns) {
             let totals = self.layer_counts().all();
             self.layers.note(event.ts_ns, &totals);
@@ -244,7 +256,7 @@ impl Analyzer {
                 self.qemu.push(kind, event, &mut disks);
             }
             // Read-ahead, page cache, journal and write-back explain chains and findings.
-            Source::HostFs | Source::Meta | Source::Walk => {}
+            Source::HostFs | Source::Meta | Source::Walk | Source::Cpu => {}
         }
         if self.host.is_some() {
             self.hand_on_served(kind, event);
@@ -385,7 +397,7 @@ impl Analyzer {
         if let Some(disk) = session.disks.get_mut(chain.device as usize) {
             match chain.unlinked {
                 None => {
-                    disk.chains.linked(&chain);
+                    disk.chains.linked(&chain, &session.cpu);
                     disk.clues.chain(&chain);
                 }
                 Some(reason) => disk.chains.unlinked(reason),
@@ -464,18 +476,6 @@ impl Analyzer {
 
     fn outside(&self, ts_ns: u64) -> bool {
         self.options.leaves_out(ts_ns, self.start_ns())
-    }
-
-    /// The start on the clock of the events.
-    pub(crate) fn start_ns(&self) -> u64 {
-        let start_ns = self.manifest.start_mono_ns;
-        match self.first_ns {
-            // No recorder has events from before its start but those of a moment: the manifest is another's.
-            Some(first_ns) if start_ns == 0 || start_ns > first_ns.saturating_add(FAR_NS) => {
-                first_ns
-            }
-            _ => start_ns,
-        }
     }
 
     pub(crate) fn end_ns(&self) -> u64 {

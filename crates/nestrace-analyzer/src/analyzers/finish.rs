@@ -5,14 +5,19 @@ use nestrace_trace::manifest::GuestDisk;
 
 use crate::Analyzer;
 use crate::analyzers::amplification::Reported;
-use crate::analyzers::names::{device_name, image_file, qemu_pids};
-use crate::analyzers::recording::{self, StreamCounts};
+use crate::analyzers::clues::clues;
+use crate::analyzers::flight;
+use crate::analyzers::jobs::jobs;
+use crate::analyzers::names::{
+    device_name, image_file, loop_file, name_all_layers, name_layers, named_stacks, qemu_pids,
+};
+use crate::analyzers::qemu_threads;
+use crate::analyzers::recording::{self, FAR_NS, StreamCounts};
 use crate::judge::findings;
 use crate::judge::verdict;
 use crate::link::chains::{DiskChains, Names, StoryChoice};
 use crate::link::clock::ClockSummary;
 use crate::link::guest_side::{DiskSummary, HostStretch, disk_of, told_by_requests};
-use crate::measure::clues::DiskClues;
 use crate::model::clocks::HostNs;
 use crate::model::data_path::DataPath;
 use crate::result::analysis::{
@@ -40,7 +45,7 @@ impl Analyzer {
         let devices = self.devices(&clocks);
         // Calls in flight end with it, which the clues count.
         let (calls, guest_calls) = self.calls();
-        let clues = self.clues(&clocks, end_ns);
+        let clues = clues(&mut self, &clocks, end_ns);
         let verdict = self.verdict(&devices, &chains);
         let guest = self.options.guest.clone();
         let of_guest = |name: &str| guest.as_ref().is_none_or(|guest| guest == name);
@@ -70,25 +75,37 @@ impl Analyzer {
                 chains: &chains,
             },
         );
+        let jobs = jobs(&self);
         let mut trace = self.trace();
         trace.notices.extend(self.told_by_requests(&clocks));
         trace.notices.extend(self.data_paths().unseen_disks());
         let call_stories = self.call_stories();
         let stories = self.stories();
+        let guests = self.manifest.topology.guests.iter().zip(0u32..);
+        let qemu_threads = guests
+            .filter(|(guest, _)| self.options.takes_guest(&guest.name))
+            .filter_map(|(guest, index)| {
+                qemu_threads::of_guest(guest, index, &self.cpu.borrow(), &self.threads)
+            })
+            .collect();
         let mut analysis = Analysis {
             schema: SCHEMA,
             trace,
             clocks: self.clocks(clocks),
             devices,
             qemu,
+            jobs,
             images,
             chains,
+            stacks: named_stacks(&self.manifest.topology, self.host.as_ref()),
             calls,
             guest_calls,
             amplification,
+            qemu_threads,
             findings: Vec::new(),
             findings_unjudged: Vec::new(),
             verdict,
+            flight: flight::moment(&self.manifest, start_ns),
             stories,
             call_stories,
         };
@@ -208,7 +225,10 @@ impl Analyzer {
         let (mut rows, mut guests) = (Vec::new(), Vec::new());
         for session in &mut self.sessions {
             if self.options.takes_guest(&session.side.guest) {
-                let (totals, more) = session.calls();
+                let (totals, mut more) = session.calls();
+                let topology = &self.manifest.topology;
+                let segments = more.iter_mut().map(|row| &mut row.segments);
+                segments.for_each(|segments| name_layers(topology, segments));
                 guests.push(totals);
                 rows.extend(more);
             }
@@ -304,7 +324,9 @@ impl Analyzer {
         }
         let host = self.host.as_ref().map(|host| host.finish(number));
         let host = host.unwrap_or_default();
-        let chains = sum.finish(guest_bios, open);
+        let mut chains = sum.finish(guest_bios, open);
+        let (topology, by_op) = (&self.manifest.topology, &mut chains.by_op);
+        name_all_layers(topology, &mut chains.segments, by_op);
         let qemu = (!host.qemu_seen).then_some("qemu");
         let beneath = self.data_paths().of(number).folded();
         let folded = qemu.into_iter().chain(beneath).map(str::to_owned).collect();
@@ -359,47 +381,6 @@ impl Analyzer {
                 })
             })
             .collect()
-    }
-
-    /// What the findings asked for beside all this, a disk an entry; once all calls were counted.
-    fn clues(&mut self, clocks: &[ClockSummary], end_ns: u64) -> Vec<DiskClues> {
-        let numbers = (0u32..).take(self.images.disks.len());
-        let paths: Vec<DataPath> = numbers.map(|number| self.data_paths().of(number)).collect();
-        let mut all = Vec::new();
-        for (number, disk) in (0u32..).zip(&self.images.disks) {
-            let mut clues = DiskClues {
-                guest: disk.guest_name.clone(),
-                disk: disk.name.clone(),
-                path: paths.get(number as usize).copied().unwrap_or_default(),
-                virtio_blk: self.qemu.is_virtio_blk(disk),
-                ..DiskClues::default()
-            };
-            for (session, clock) in self.sessions.iter_mut().zip(clocks) {
-                let of_guest = session.side.guest == disk.guest_name;
-                let is_it = |device: &usize| of_guest && disk_of(clock, *device) == Some(disk.disk);
-                for device in (0..session.side.disks.len()).filter(is_it) {
-                    clues.calls.add(session.call_waits(device));
-                    if let Some(about) = session.side.disks.get(device) {
-                        let syncs = session.calls.file_syncs(&session.side, &about.name);
-                        clues.file_syncs.extend(syncs);
-                    }
-                    if let Some(device) = session.disks.get_mut(device) {
-                        clues.from_guest.add(device.clues.finish());
-                    }
-                }
-            }
-            if let Some(host) = &mut self.host {
-                clues.from_host = host.clues.finish(number);
-            }
-            if let Some(activity) = self.activity.get_mut(number as usize) {
-                let clocks = activity.clocks(end_ns);
-                clues.qemu_ns = activity.qemu_busy_ns;
-                clues.file_ns = clocks.file_ns;
-                clues.bio_ns = clocks.queue_ns + clocks.device_ns;
-            }
-            all.push(clues);
-        }
-        all
     }
 
     /// Gives the calls that are ready, or with `end` all that are left, to the one who takes them one by one.
@@ -459,6 +440,7 @@ impl Analyzer {
             images: &self.images,
             file: &|number| image_file(topology, number),
             host_device: &|dev| device_name(topology, dev),
+            loop_file: &|dev| loop_file(topology, dev),
             guest_device: &|side, device| {
                 session(side)
                     .and_then(|session| session.about(device as usize))
@@ -472,6 +454,18 @@ impl Analyzer {
             },
             start_ns: HostNs(self.start_ns()),
         })
+    }
+
+    /// The start on the clock of the events.
+    pub(crate) fn start_ns(&self) -> u64 {
+        let start_ns = self.manifest.start_mono_ns;
+        match self.first_ns {
+            // No recorder has events from before its start but those of a moment: the manifest is another's.
+            Some(first_ns) if start_ns == 0 || start_ns > first_ns.saturating_add(FAR_NS) => {
+                first_ns
+            }
+            _ => start_ns,
+        }
     }
 
     fn trace(&self) -> Trace {

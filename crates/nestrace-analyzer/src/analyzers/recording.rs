@@ -354,6 +354,16 @@ fn corrected(manifest: &Manifest, side: &GuestSide) -> Option<String> {
     })
 }
 
+/// What a flight recorder had lost before the recording begins.
+fn lost_before(manifest: &Manifest, source: Source, guest: Option<&str>) -> u64 {
+    let lost = manifest
+        .flight
+        .iter()
+        .flat_map(|flight| &flight.lost_before);
+    let same = lost.filter(|loss| loss.source == source.name() && loss.guest.as_deref() == guest);
+    same.map(|loss| loss.events).fold(0, u64::saturating_add)
+}
+
 /// What was lost: the manifest's losses; after a crash those that the streams tell (of the host: `None`, or of a
 /// guest), which are older.
 #[must_use]
@@ -372,6 +382,7 @@ pub fn losses<'a>(
         .collect();
     for (guest, counts) in told {
         for (source, total) in Source::ALL.iter().zip(counts.totals()) {
+            let total = total.saturating_sub(lost_before(manifest, *source, guest));
             let same = |loss: &&mut SourceLoss| {
                 loss.source == source.name() && loss.guest.as_deref() == guest
             };

@@ -12,7 +12,7 @@ use crate::result::segments::{SEGMENTS, segment_names};
 use crate::result::series::{Counted, Series};
 use crate::result::sums::{ChainSums, OPERATIONS, QemuSums, SegmentSums, Sum, Times};
 
-const MINUTE_NS: i64 = 60_000_000_000;
+pub(super) const MINUTE_NS: i64 = 60_000_000_000;
 
 /// A bucket's bound, or its count.
 type OfBucket = fn((u64, u64)) -> u64;
@@ -168,16 +168,9 @@ impl<'a> Minutes<'a> {
             sum_ns: signed(row.1.latency.sum),
             bytes: row.1.bytes.map(signed),
         })?;
-        let filled = |counts: &Counts, of: OfBucket| {
-            let buckets = counts.distribution.as_ref().map(bucket_ends)?;
-            let values: Vec<i64> = buckets.into_iter().map(of).map(signed).collect();
-            Some(Values::new("".into(), values))
-        };
-        let lists: [(&str, OfBucket); 2] =
-            [("at_most_ns", |(bound, _)| bound), ("counts", |(_, n)| n)];
-        for (name, of) in lists {
-            let values = rows.iter().map(|(_, counts)| filled(counts, of));
-            table.with_column(list(name, values.collect())?)?;
+        let distributions = rows.iter().map(|(_, counts)| counts.distribution.as_ref());
+        for column in distribution_columns(distributions.collect())? {
+            table.with_column(column)?;
         }
         for (place, name) in segment_names().enumerate() {
             let values = rows
@@ -190,8 +183,24 @@ impl<'a> Minutes<'a> {
     }
 }
 
+/// `at_most_ns` and `counts` of these distributions.
+pub(super) fn distribution_columns(of: Vec<Option<&Latencies>>) -> PolarsResult<[Column; 2]> {
+    let filled = |part: OfBucket| -> Vec<Option<Values>> {
+        let values = of.iter().map(|latencies| {
+            let buckets = bucket_ends((*latencies)?);
+            let values: Vec<i64> = buckets.into_iter().map(part).map(signed).collect();
+            Some(Values::new("".into(), values))
+        });
+        values.collect()
+    };
+    Ok([
+        list("at_most_ns", filled(|(bound, _)| bound))?,
+        list("counts", filled(|(_, n)| n))?,
+    ])
+}
+
 /// Engines that run on the JVM have no unsigned numbers.
-fn signed(n: u64) -> i64 {
+pub(super) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 

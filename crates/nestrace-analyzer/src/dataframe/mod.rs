@@ -13,6 +13,7 @@
 //! | [`chains`] | a guest's disk: how many of its bios were followed, and where to |
 //! | [`segments`] | a part of a disk's latency, by operation |
 //! | [`calls`], [`call_segments`] | calls of a guest's program on a file, by operation; a part of their latency |
+//! | [`CallMinutes`] | calls of a guest's program on a file, by operation and minute: counts, sums, distribution |
 //! | [`call_stories`] | a single call of a guest's program |
 //! | [`findings`] | a rule that fired |
 //! | [`stories`], [`spans`] | a single guest bio; an interval in its tree |
@@ -30,6 +31,7 @@
 //! # }
 //! ```
 
+mod call_minutes;
 mod calls;
 mod chains;
 mod devices;
@@ -40,6 +42,7 @@ mod latencies;
 mod minutes;
 mod stories;
 
+pub use call_minutes::CallMinutes;
 pub use calls::{call_segments, call_stories, calls};
 pub use chains::{chains, segments};
 pub use devices::devices;

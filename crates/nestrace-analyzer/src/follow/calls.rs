@@ -3,6 +3,8 @@
 //! A thread is in one call at a time. A call that was submitted is worked on by the submitting thread until the next
 //! submission or until a worker takes it, and by the thread that begins its direct I/O or its sync.
 
+mod bios;
+
 use nestrace_abi::{Kind, flags, flags::op};
 use nestrace_trace::Event;
 
@@ -48,6 +50,8 @@ pub(crate) struct Calls {
     by_kiocb: PointerMap<u64, u64>,
     /// The submitted call that a thread works on.
     working: PointerMap<u32, u64>,
+    /// When a thread last queued a bio of a program's own memory that names no control block.
+    unnamed: PointerMap<u32, u64>,
     /// By the bio's address.
     carried: PointerMap<u64, Carrier>,
     /// Calls that have ended and were not taken yet.
@@ -64,6 +68,7 @@ impl Calls {
     pub(crate) fn push(&mut self, kind: Kind, event: &Event) {
         match kind {
             Kind::SyscallEnter => self.enter(event),
+            Kind::SyscallExit if event.sub == op::IO_SUBMIT => self.batch_submitted(event),
             Kind::SyscallExit => self.exit(event),
             Kind::AioSubmit => self.aio_submit(event),
             Kind::UringSubmit => self.uring_submit(event),
@@ -121,6 +126,7 @@ impl Calls {
             direct_begun: false,
             kiocb: 0,
             has_bio: false,
+            has_direct_bio: false,
             bytes_left: event.bytes,
             incomplete: false,
         }
@@ -157,11 +163,9 @@ impl Calls {
 
     /// A call that is recorded at its return.
     fn done(&mut self, event: &Event) {
-        let begun = Event {
-            ts_ns: event.related.min(event.ts_ns),
-            offset: 0,
-            ..*event
-        };
+        let mut begun = *event;
+        begun.ts_ns = event.related.min(event.ts_ns);
+        begun.offset = 0;
         let mut call = self.begin(&begun, By::Thread);
         call.end_ns = event.ts_ns;
         call.result = event.result();
@@ -194,11 +198,9 @@ impl Calls {
         }
         self.no_fault(event.tid);
         if self.faulting.len() < MOST_IN_FLIGHT {
-            let of_a_page = Event {
-                sub: PAGE_FAULT,
-                bytes: 1,
-                ..*event
-            };
+            let mut of_a_page = *event;
+            of_a_page.sub = PAGE_FAULT;
+            of_a_page.bytes = 1;
             let call = self.begin(&of_a_page, By::Thread);
             self.faulting.insert(event.tid, call);
         }
@@ -231,6 +233,31 @@ impl Calls {
         {
             self.forget(old);
         }
+    }
+
+    /// `io_submit` returns. Reads and writes that have sent no bio of their own are over: what goes through the page cache is
+    /// done before the return (`aio_read()` and `aio_write()` in fs/aio.c complete it there), and so is what reads a hole.
+    fn batch_submitted(&mut self, event: &Event) {
+        // Which of the calls before it such a bio is for is not known.
+        let unnamed_ns = self.unnamed.remove(&event.tid);
+        let is_over = |call: &&Call| {
+            matches!(call.by, By::Aio(_))
+                && call.caller.tid == event.tid
+                && unnamed_ns.is_none_or(|queued_ns| queued_ns < call.start_ns)
+                && matches!(call.caller.op, op::READ | op::WRITE)
+                && !call.direct_begun
+                && !call.has_direct_bio
+        };
+        let over = self.submitted.values().filter(is_over);
+        let over: Vec<(u64, u64)> = over.map(|call| (call.serial, call.bytes)).collect();
+        for (serial, bytes) in over {
+            self.end_submitted(
+                serial,
+                i64::try_from(bytes).unwrap_or(i64::MAX),
+                event.ts_ns,
+            );
+        }
+        self.working.remove(&event.tid);
     }
 
     fn uring_submit(&mut self, event: &Event) {
@@ -385,55 +412,6 @@ impl Calls {
         let by_origin = || self.aio.get(&AioKey::of_direct_io(event));
         let serial = self.by_kiocb.get(&event.iocb).or_else(by_origin)?;
         self.submitted.get(serial)
-    }
-
-    /// A bio is queued: notes the call that it is queued in.
-    pub(crate) fn queued(&mut self, event: &Event) {
-        let by_kiocb = self.of_direct_io(event);
-        let serial_of = |call: &Call| (call.serial, call.caller);
-        let found = match by_kiocb {
-            Some(call) => Some(serial_of(call)),
-            None => self.of_thread_mut(event.tid).map(|call| {
-                call.has_bio = true;
-                if event.op() != flags::OP_READ {
-                    call.last_write_ns = event.ts_ns;
-                }
-                serial_of(call)
-            }),
-        };
-        match found {
-            Some((serial, caller)) if self.carried.len() < MOST_CARRIED => {
-                let carrier = Carrier {
-                    serial,
-                    caller,
-                    queued_ns: event.ts_ns,
-                };
-                self.carried.insert(event.object, carrier);
-            }
-            _ => {
-                self.carried.remove(&event.object);
-            }
-        }
-    }
-
-    /// The call in which a bio that has ended was queued.
-    pub(crate) fn carrier_of(&mut self, bio: u64, queued_ns: u64) -> Option<Carrier> {
-        let carrier = self.carried.remove(&bio)?;
-        (carrier.queued_ns == queued_ns).then_some(carrier)
-    }
-
-    /// A bio of native aio has ended: where no tracepoint reports the end of the call, it is the end of the bio that covers the rest of it.
-    pub(crate) fn direct_bio_ended(&mut self, serial: u64, bytes: u64, ts_ns: u64) {
-        let Some(call) = self.submitted.get_mut(&serial) else {
-            return;
-        };
-        call.bytes_left = call.bytes_left.saturating_sub(bytes);
-        let moves_data = matches!(call.caller.op, op::READ | op::WRITE);
-        let is_aio = matches!(call.by, By::Aio(_));
-        if call.bytes_left == 0 && !call.direct_begun && moves_data && is_aio {
-            let result = i64::try_from(call.bytes).unwrap_or(i64::MAX);
-            self.end_submitted(serial, result, ts_ns);
-        }
     }
 
     /// Calls in flight.

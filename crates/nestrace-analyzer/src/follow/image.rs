@@ -3,6 +3,7 @@
 
 mod graph;
 mod sharing;
+mod stacks;
 mod volume;
 
 use std::collections::HashSet;
@@ -12,15 +13,17 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
 use crate::measure::file_meter::FileMeter;
+use crate::model::file_io_span::FileIoSpan;
 use crate::model::ids::{DevNo, DiskId, ImageId};
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::BioSpan;
+use crate::model::span::{Below, BioSpan};
 use crate::model::stacking::Stacking;
 use crate::result::analysis::{self, ReadWrite};
 use graph::InGraph;
 use sharing::{Qemus, Use};
+pub(crate) use stacks::{Stacks, has_parity, is_stacked};
 use volume::{Extent, Volume, Volumes};
 pub(crate) use volume::{device_named, disk_of};
 
@@ -47,6 +50,7 @@ pub(crate) struct ImageState {
     /// Other files hold all of its data.
     is_without_data: bool,
     about: manifest::Image,
+    servers: Vec<analysis::Server>,
     /// What is right under the file system; empty where the topology does not tell.
     first_devices: Vec<Extent>,
     host_bytes: ReadWrite,
@@ -109,6 +113,7 @@ pub(crate) struct Images {
     super_blocks: HashSet<u32>,
     /// dm and md devices.
     stacked: Vec<(u32, Stacking)>,
+    pub stacks: Stacks,
     volumes: Volumes,
     qemus: Qemus,
     /// Number of each partition and of its disk.
@@ -119,6 +124,7 @@ impl Images {
     pub(crate) fn new(topology: &Topology) -> Self {
         let mut this = Self {
             qemus: Qemus::of(topology),
+            stacks: Stacks::new(topology),
             ..Self::default()
         };
         for (guest_index, guest) in (0u32..).zip(&topology.guests) {
@@ -201,6 +207,7 @@ impl Images {
             place,
             is_without_data: false,
             about: image.clone(),
+            servers: topology.servers_of(image).iter().map(Into::into).collect(),
             first_devices,
             host_bytes: ReadWrite::default(),
             paged: 0,
@@ -248,8 +255,8 @@ impl Images {
         (event.owner_dev >> 20 == 0 || event.owner_dev == about.dev).then_some(image)
     }
 
-    /// The loop device whose file, or whose block device, a bio carries data of.
-    fn loop_device(&self, event: &Event) -> Option<u32> {
+    /// The loop device over the file, or over the block device, that an event names.
+    pub(crate) fn loop_device(&self, event: &Event) -> Option<u32> {
         let over_file = self.loops.get(&(event.inode, event.owner_dev));
         let over_device = || {
             let device = self.loops_over_devices.get(&event.inode);
@@ -356,6 +363,19 @@ impl Images {
         Some((disk.guest_name.clone(), disk.name.clone()))
     }
 
+    /// What the work of a file I/O goes on to. On a file system with its data on a server that is the server, unless the page
+    /// cache may answer: reads and writes without O_DIRECT.
+    pub(crate) fn under(&self, file: &FileIoSpan) -> Below {
+        let state = self.images.get(file.image as usize);
+        let mount = state.and_then(|image| image.about.mount.as_ref());
+        let is_on_server = mount.is_some_and(|mount| mount.server().is_some());
+        if is_on_server && (file.syncs() || self.is_direct(file.image)) {
+            Below::Server
+        } else {
+            Below::Nothing
+        }
+    }
+
     /// Whether the file was opened with O_DIRECT.
     pub(crate) fn is_direct(&self, image: u32) -> bool {
         self.images
@@ -460,6 +480,7 @@ impl Images {
                     .mount
                     .as_ref()
                     .map(|mount| mount.fs_type.clone()),
+                servers: state.servers.clone(),
                 file_io: files_recorded.then_some(file_io),
                 host_bytes: (bios_recorded && !state.first_devices.is_empty())
                     .then_some(state.host_bytes),

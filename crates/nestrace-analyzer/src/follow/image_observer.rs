@@ -88,13 +88,12 @@ impl Observer for ImageObserver<'_> {
             && self
                 .images
                 .is_over(ImageId(image), DevNo(queue.dev), Some(queue.offset));
-        is_memory.then_some(Event {
-            sub: flags::OWNER_ANONYMOUS,
-            inode: 0,
-            owner_dev: 0,
-            file_offset: 0,
-            ..*queue
-        })
+        let mut anonymous = *queue;
+        anonymous.sub = flags::OWNER_ANONYMOUS;
+        anonymous.inode = 0;
+        anonymous.owner_dev = 0;
+        anonymous.file_offset = 0;
+        is_memory.then_some(anonymous)
     }
 
     fn queued(&mut self, queue: &Event, threads: &Threads) -> Observed {
@@ -118,6 +117,10 @@ impl Observer for ImageObserver<'_> {
 
     fn stacking(&self, dev: u32) -> Option<Stacking> {
         self.images.stacking(dev)
+    }
+
+    fn has_parity(&self, dev: u32) -> bool {
+        self.images.stacks.has_parity(dev)
     }
 
     #[inline]

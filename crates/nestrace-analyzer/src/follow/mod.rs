@@ -4,6 +4,7 @@
 
 pub(crate) mod block;
 pub(crate) mod calls;
+pub(crate) mod cpu;
 pub(crate) mod file_io;
 pub(crate) mod image;
 pub(crate) mod image_observer;

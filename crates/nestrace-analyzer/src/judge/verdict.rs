@@ -35,6 +35,7 @@ pub(crate) fn disk(
         host_fs_ns: host - device - queue,
         host_queue_ns: bios.then_some(queue),
         device_ns: bios.then_some(device),
+        stack_ns: None,
         host_ns: host,
         host_at_least_ns: u64::try_from(activity.file_at_least_ns)
             .unwrap_or(u64::MAX)
@@ -42,6 +43,7 @@ pub(crate) fn disk(
         in_flight_millis: u64::try_from(activity.qemu_ns * 1000 / u128::from(busy.max(1)))
             .unwrap_or(u64::MAX),
         serial: activity.qemu_max <= 1,
+        limit_is_the_bottleneck: None,
     })
 }
 
@@ -75,11 +77,12 @@ pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Opt
         .map(|(part, n)| (part.mean_ns * n as f64).round() as u64)
         .sum()
     };
-    let own = sum(&["qemu_submit", "qemu_between", "qemu_complete"]);
+    let own = sum(&["qemu_submit", "qemu_job", "qemu_between", "qemu_complete"]);
     let host_fs = sum(&["host_fs_submit", "host_fs_between", "host_fs_complete"]);
     let queue = sum(&["host_queue"]);
-    let device = sum(&["device", "device_flush"]);
-    let host = host_fs + queue + device;
+    let device = sum(&["device", "device_flush", "remote"]);
+    let stack = sum(&["stack_submit", "stack_between", "stack_complete"]);
+    let host = host_fs + queue + stack + device;
     let recorded = |layer: &str| !chains.folded.iter().any(|folded| folded == layer);
     let estimate = estimate.unwrap_or_default();
     Some(DiskVerdict {
@@ -92,6 +95,7 @@ pub(crate) fn from_chains(chains: &Chains, estimate: Option<DiskVerdict>) -> Opt
         host_fs_ns: host_fs,
         host_queue_ns: recorded("host_bio").then_some(queue),
         device_ns: recorded("host_bio").then_some(device),
+        stack_ns: (stack > 0).then_some(stack),
         host_ns: host,
         host_at_least_ns: host,
         ..estimate

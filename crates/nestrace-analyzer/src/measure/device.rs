@@ -303,6 +303,9 @@ impl DeviceMeter {
             scheduler: known
                 .map(|device| device.scheduler.clone())
                 .filter(|name| !name.is_empty()),
+            server: known
+                .and_then(|device| device.served_by())
+                .map(|server| (&server).into()),
             recorded_ns: duration_ns,
             counts: self.counts(),
             bytes: self.bytes,

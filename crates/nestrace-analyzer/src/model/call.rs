@@ -158,6 +158,8 @@ pub(crate) struct Call {
     pub kiocb: u64,
     /// Its thread has queued a bio for it.
     pub has_bio: bool,
+    /// A bio of direct I/O has named its control block.
+    pub has_direct_bio: bool,
     /// Bytes of it that no ended bio has covered.
     pub bytes_left: u64,
     /// What it waited for is not all known.

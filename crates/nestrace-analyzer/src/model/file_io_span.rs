@@ -2,6 +2,7 @@
 
 use nestrace_abi::flags::op;
 
+use crate::model::actor::Actor;
 use crate::model::span::HostBio;
 
 /// How a file I/O ended.
@@ -35,6 +36,8 @@ pub(crate) struct FileIoSpan {
     pub end_ns: u64,
     /// Thread that called or submitted.
     pub tid: u32,
+    /// The thread that ends it: of native aio an interrupt does.
+    pub ends: Actor,
     /// User's address of its first buffer; 0 if unknown.
     pub buffer: u64,
     /// Ends only when it is on the device (RWF_DSYNC).

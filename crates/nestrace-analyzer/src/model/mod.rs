@@ -1,5 +1,6 @@
 //! What the layers share: spans, identities, and maps for what is in flight.
 
+pub(crate) mod actor;
 pub(crate) mod aio_key;
 pub(crate) mod call;
 pub(crate) mod chain;

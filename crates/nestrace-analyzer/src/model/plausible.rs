@@ -39,7 +39,7 @@ pub(crate) fn of_host(kind: Kind, event: &Event) -> bool {
         Source::Qemu => {
             event.bytes <= MOST_OF_QEMU && (event.bytes == 0 || event.offset < MOST_PLACE)
         }
-        Source::HostFs | Source::Meta | Source::Walk => true,
+        Source::HostFs | Source::Meta | Source::Walk | Source::Cpu => true,
     }
 }
 

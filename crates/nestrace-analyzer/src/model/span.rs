@@ -3,6 +3,7 @@
 //!
 //! Times are those of the machine that the layer runs on.
 
+use crate::model::actor::Actors;
 use crate::model::clocks::HostNs;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
@@ -35,6 +36,10 @@ pub(crate) struct RequestSpan {
     pub lane: u32,
     /// Page identity of its first byte (`nestrace_abi::PAGE_IDENTITY_SHIFT`); 0 if unknown.
     pub page: u64,
+    /// Thread of its first D; 0 where it is not known.
+    pub tid: u32,
+    /// Processor of its last C.
+    pub end_cpu: u16,
 }
 
 impl RequestSpan {
@@ -64,6 +69,8 @@ pub(crate) struct BioSpan {
     pub pointer: u64,
     /// The owner of its data.
     pub owner: Owner,
+    /// That of the uppermost bio it was made for; its own where it was made for none.
+    pub owner_at_top: Owner,
     /// For a process that reads a guest's image beside QEMU.
     pub for_another: bool,
     /// `OWNER_*` of its Q.
@@ -84,6 +91,10 @@ pub(crate) struct BioSpan {
     pub file_io: u64,
     /// It waited for a flush, and more than one could be it: the last is taken.
     pub ambiguous: bool,
+    /// Number of its life; no other bio in flight has it.
+    pub generation: u32,
+    /// The bios of a device above that were handed on to it; `None` where none was.
+    pub above: Option<Above>,
     pub requests: Vec<RequestSpan>,
 }
 
@@ -92,6 +103,25 @@ impl BioSpan {
     pub(crate) fn place(&self) -> Option<u64> {
         (!self.empty_flush).then_some(self.offset)
     }
+}
+
+/// A bio of a stacked device (dm, md) that was handed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Above {
+    /// It, by the number of its life; several where they share the work (a stripe of RAID5); none where it is not certain.
+    pub bios: Vec<Parent>,
+    /// What all bios of one stripe of RAID4, 5 or 6 have in common; 0 elsewhere.
+    pub stripe: u64,
+}
+
+/// A bio that one below was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub generation: u32,
+    pub operation: Operation,
+    pub queued_ns: u64,
+    /// The thread that queued it.
+    pub tid: u32,
 }
 
 /// An interval in the tree of a chain: guest bio ⊃ guest requests ⊃ QEMU requests ⊃ file I/Os ⊃
@@ -110,8 +140,24 @@ pub(crate) struct Span {
     pub shared: bool,
     /// Index that the layer is called by: disk number, image number, or device number.
     pub place: u32,
+    /// What the work goes on to.
+    pub below: Below,
+    /// The threads of its ends.
+    pub actors: Actors,
     /// What it waited for, in any order.
     pub children: Vec<Span>,
+}
+
+/// What the work of a span of the block layer, or of an image file, goes on to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Below {
+    /// The layer's own device, or other spans.
+    #[default]
+    Nothing,
+    /// Devices below: the device is one of dm, md, bcache or loop.
+    Devices,
+    /// A server on a network.
+    Server,
 }
 
 impl What {

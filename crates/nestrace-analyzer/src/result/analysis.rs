@@ -8,11 +8,15 @@ mod block;
 mod calls;
 mod chains;
 mod clock;
+mod cpu;
 mod device;
 mod figures;
 mod finding;
+mod flight;
+mod jobs;
 mod machine;
 mod parts;
+mod server;
 mod story;
 
 use nestrace_trace::manifest::Relation;
@@ -35,16 +39,23 @@ pub use block::{
 };
 pub(crate) use calls::SUM;
 pub use calls::{CallFile, CallIo, CallOperation, CallRow, GuestCalls, OthersData};
-pub use chains::{ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentsByOperation};
+pub use chains::{
+    ChainLatency, Chains, Deferred, MemoryCheck, Segment, SegmentLayer, SegmentsByOperation, Stack,
+    StackIo,
+};
 pub use clock::{Clock, ClockMethod, ClockPiece, ErrorBound};
+pub use cpu::{CpuTime, QemuThread, QemuThreads, RanInstead, SegmentCpu};
 pub use device::{
     ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, QueueDepth, Seek, Seeks,
     User, UserKind,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};
+pub use flight::{FlightMoment, FlightReading, FlightRow};
+pub use jobs::{Job, JobCopies, JobWaits};
 pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
 pub use parts::Parts;
+pub use server::Server;
 pub use story::{CallStory, Story, StoryLayer, StorySegment, StorySpan, StoryWork};
 
 /// Name and major version of the JSON form.
@@ -66,10 +77,16 @@ pub struct Analysis {
     pub devices: Vec<Device>,
     /// Requests as QEMU accounts them, one entry for each disk.
     pub qemu: Vec<QemuDisk>,
+    /// Jobs that QEMU did by itself (backup, mirror, commit, stream), as its monitor listed them.
+    pub jobs: Vec<Job>,
     /// Image files, in the order of the topology.
     pub images: Vec<Image>,
     /// Guest requests followed to the device (needs a guest stream).
     pub chains: Vec<Chains>,
+    /// Devices that hand I/O on to devices below (dm, md, bcache, loop), and where the time of their bios goes; the key is
+    /// there only where there are such devices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<Stack>,
     /// Calls of the guests' programs by program, file and operation, of each guest the costliest first; `null` where no
     /// guest's calls were recorded: [`Analysis::guest_calls`] says why.
     pub calls: Option<Vec<CallRow>>,
@@ -77,12 +94,16 @@ pub struct Analysis {
     pub guest_calls: Vec<GuestCalls>,
     /// Bytes and flushes by layer (needs a guest stream).
     pub amplification: Vec<Amplification>,
+    /// The threads of each guest's QEMU, where it was recorded when they have a processor.
+    pub qemu_threads: Vec<QemuThreads>,
     /// Rules that fired, most at stake first.
     pub findings: Vec<Finding>,
     /// Rules that could not judge.
     pub findings_unjudged: Vec<Unjudged>,
     /// What can be said without chains: an estimate.
     pub verdict: Verdict,
+    /// Why a flight recorder wrote it; `null` of any other recording.
+    pub flight: Option<FlightMoment>,
     /// Single bios that were asked for (`--io`, `--slowest`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stories: Vec<Story>,
@@ -328,6 +349,8 @@ pub struct Image {
     pub format: String,
     /// The host's file system, where it lies on one.
     pub fs_type: Option<String>,
+    /// Servers on a network that hold its data: that of its file system, or those of the lowest devices.
+    pub servers: Vec<Server>,
     /// QEMU's file I/O on it; `None` where file I/O was not recorded.
     pub file_io: Option<ImageFileIo>,
     /// Bytes of bios at Q on the first block device under the file system; `None` where bios were not recorded.

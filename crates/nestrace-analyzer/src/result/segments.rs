@@ -30,10 +30,15 @@ pub(crate) enum Segment {
     GuestQueue,
     VirtSubmit,
     QemuSubmit,
+    QemuJob,
     HostFsSubmit,
     HostQueue,
+    StackSubmit,
+    StackBetween,
+    StackComplete,
     Device,
     DeviceFlush,
+    Remote,
     HostFsBetween,
     HostFsComplete,
     QemuBetween,
@@ -49,14 +54,19 @@ pub(crate) enum Segment {
 
 impl Segment {
     /// The segments of a bio, in the order of the path.
-    pub(crate) const OF_BIO: [Self; 12] = [
+    pub(crate) const OF_BIO: [Self; 17] = [
         Self::GuestQueue,
         Self::VirtSubmit,
         Self::QemuSubmit,
+        Self::QemuJob,
         Self::HostFsSubmit,
         Self::HostQueue,
+        Self::StackSubmit,
+        Self::StackBetween,
+        Self::StackComplete,
         Self::Device,
         Self::DeviceFlush,
+        Self::Remote,
         Self::HostFsBetween,
         Self::HostFsComplete,
         Self::QemuBetween,
@@ -65,7 +75,7 @@ impl Segment {
     ];
 
     /// The segments of a call, in the order of the path.
-    pub(crate) const OF_CALL: [Self; 18] = [
+    pub(crate) const OF_CALL: [Self; 23] = [
         Self::GuestFsSubmit,
         Self::GuestDirtyThrottle,
         Self::GuestPageWait,
@@ -73,10 +83,15 @@ impl Segment {
         Self::GuestQueue,
         Self::VirtSubmit,
         Self::QemuSubmit,
+        Self::QemuJob,
         Self::HostFsSubmit,
         Self::HostQueue,
+        Self::StackSubmit,
+        Self::StackBetween,
+        Self::StackComplete,
         Self::Device,
         Self::DeviceFlush,
+        Self::Remote,
         Self::HostFsBetween,
         Self::HostFsComplete,
         Self::QemuBetween,
@@ -92,10 +107,15 @@ impl Segment {
             Self::GuestQueue => "guest_queue",
             Self::VirtSubmit => "virt_submit",
             Self::QemuSubmit => "qemu_submit",
+            Self::QemuJob => "qemu_job",
             Self::HostFsSubmit => "host_fs_submit",
             Self::HostQueue => "host_queue",
+            Self::StackSubmit => "stack_submit",
+            Self::StackBetween => "stack_between",
+            Self::StackComplete => "stack_complete",
             Self::Device => "device",
             Self::DeviceFlush => "device_flush",
+            Self::Remote => "remote",
             Self::HostFsBetween => "host_fs_between",
             Self::HostFsComplete => "host_fs_complete",
             Self::QemuBetween => "qemu_between",
@@ -110,9 +130,13 @@ impl Segment {
         }
     }
 
-    /// Whether it is time at a host device.
-    pub(crate) const fn is_device(self) -> bool {
-        matches!(self, Self::Device | Self::DeviceFlush)
+    /// The own time of devices that hand I/O on to devices below, in the order of the path.
+    pub(crate) const OF_STACKS: [Self; 3] =
+        [Self::StackSubmit, Self::StackBetween, Self::StackComplete];
+
+    /// Whether it has an entry only where there is such time, with the layers that it is of.
+    pub(crate) fn has_layers(self) -> bool {
+        Self::OF_STACKS.contains(&self)
     }
 }
 

@@ -54,7 +54,11 @@ pub struct DiskVerdict {
     pub host_queue_ns: Option<u64>,
     /// File I/O was under way, and the device worked on its bios; `None` where bios were not recorded.
     pub device_ns: Option<u64>,
-    /// `host_fs_ns + host_queue_ns + device_ns`.
+    /// File I/O was under way, and its bios were in devices that hand them on (dm, md, bcache, loop); then the two before
+    /// are of the devices below. Only by `chains`; the key is there only where there are such devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack_ns: Option<u64>,
+    /// `host_fs_ns + host_queue_ns + stack_ns + device_ns`.
     pub host_ns: u64,
     /// The host's part at least: at each instant no more requests than file I/Os in flight.
     pub host_at_least_ns: u64,
@@ -62,6 +66,38 @@ pub struct DiskVerdict {
     pub in_flight_millis: u64,
     /// At most one request was in flight at any time: the split is exact.
     pub serial: bool,
+    /// A limit that somebody set holds the disk's requests back, as the finding `host-throttled` says; `None` where none
+    /// does, or it cannot be judged.
+    pub limit_is_the_bottleneck: Option<LimitBottleneck>,
+}
+
+/// The limit that a disk is at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct LimitBottleneck {
+    /// Who holds requests back.
+    pub held_by: LimitHolder,
+    /// The limit, to the digit: `200 requests a second`. `None` where none was found that is set, or where several could be
+    /// the one.
+    pub limit: Option<String>,
+    /// Its value.
+    pub value: Option<u64>,
+    /// Where it is set: `io.max of the cgroup /machine.slice for loop3`.
+    pub set_in: Option<String>,
+}
+
+/// Who holds requests back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LimitHolder {
+    /// QEMU's throttle.
+    #[default]
+    Qemu,
+    /// The kernel, for a cgroup.
+    Kernel,
 }
 
 /// How a device's time was shared.

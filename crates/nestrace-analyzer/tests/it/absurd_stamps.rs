@@ -94,7 +94,7 @@ fn of_a_guest_or_of_both_sides() {
             let guests = guests
                 .iter_mut()
                 .enumerate()
-                .map(|(side, events)| GuestEvents { side, events })
+                .map(|(side, events)| GuestEvents::new(side, events))
                 .collect();
             analyzer.push_streams(host, guests);
             let analysis = analyzer.finish();

@@ -357,18 +357,21 @@ fn journals_of(analysis: &Analysis, tid: u32) -> Vec<(i64, i64, Vec<u64>)> {
         .collect()
 }
 
+const BTRFS: &str = "0:40";
+
+/// A write of a btrfs' trees by a thread.
+fn tree(name: &str, tid: u32, place: u64, (from, to): (u64, u64)) -> String {
+    format!(
+        "{from}u Q {name} Wm {place}+16384 tid={tid} sub=2 inode=1 of={BTRFS} at=0
+         {from}u G {name} W tid={tid}
+         {from}u D r{name} Wm {place}+16384 rel={name} tid={tid}
+         {to}u C r{name} Wm {place}+16384 tid=0
+        "
+    )
+}
+
 /// Writes of a btrfs' trees by one call, with another one that waits for them.
 fn two_syncs_of_btrfs(second: &str) -> Analysis {
-    const BTRFS: &str = "0:40";
-    let tree = |name: &str, place: u64, (from, to): (u64, u64)| {
-        format!(
-            "{from}u Q {name} Wm {place}+16384 tid=1 sub=2 inode=1 of={BTRFS} at=0
-             {from}u G {name} W tid=1
-             {from}u D r{name} Wm {place}+16384 rel={name} tid=1
-             {to}u C r{name} Wm {place}+16384 tid=0
-            "
-        )
-    };
     with_trees(&sorted(
         &[
             format!(
@@ -382,8 +385,8 @@ fn two_syncs_of_btrfs(second: &str) -> Analysis {
                 "
             ),
             second.replace("BTRFS", BTRFS),
-            tree("one", 1_048_576, (30, 90)),
-            tree("two", 2_097_152, (220, 290)),
+            tree("one", 1, 1_048_576, (30, 90)),
+            tree("two", 1, 2_097_152, (220, 290)),
         ]
         .concat(),
     ))
@@ -416,6 +419,28 @@ fn a_sync_of_btrfs_waits_for_the_commit_that_it_names_and_the_log_before() {
     assert_eq!(waits_for("0x7", 30, 95, "rel=0x100"), []);
     assert_eq!(waits_for("0x7", 30, 95, "sub=2"), []);
     assert_eq!(waits_for("0x7", 30, 80, ""), []);
+}
+
+#[test]
+fn a_sync_waits_for_the_transaction_that_the_kernels_own_thread_commits() {
+    const PLACE: u64 = 1_048_576;
+    let waits_for = |committer: &str, number: &str| {
+        let text = format!(
+            "0 thread tid=3 tgid=3 name={committer}
+             10u fsync fd tid=1 inode=5 of={BTRFS}
+             20u commit-wait 0x7 tid=3 dev={BTRFS} sub=2
+             35u commit-wait {number} tid=1 dev={BTRFS} sub=2
+             100u exit-fsync tid=1 result=0
+            "
+        );
+        let before = tree("before", 3, 2 * PLACE, (15, 80));
+        let text = [text, before, tree("its", 3, PLACE, (30, 90))].concat();
+        journals_of(&with_trees(&sorted(&text)), 1)
+    };
+    assert_eq!(waits_for("btrfs-transacti", "0x7"), [(25, 80, vec![PLACE])]);
+    assert_eq!(waits_for("btrfs-transacti", "0x8"), []);
+    // A worker writes for any commit.
+    assert_eq!(waits_for("kworker/u8:1", "0x7"), []);
 }
 
 #[test]

@@ -78,7 +78,11 @@ fn they_sum_to_the_rows() {
         assert_eq!((linked as u64, row.linked), (row.n, row.n));
         let waited: u64 = calls.iter().map(|call| call.bios).sum();
         assert_eq!(waited, row.waited.bios);
-        for (segment, name) in row.segments.iter().zip(CALL_SEGMENT_NAMES) {
+        // Without stacked devices their segments are left out.
+        let names = CALL_SEGMENT_NAMES
+            .into_iter()
+            .filter(|name| !name.starts_with("stack_"));
+        for (segment, name) in row.segments.iter().zip(names) {
             assert_eq!(segment.name, name);
             let parts = calls.iter().filter_map(|call| call.segment_ns(name));
             let parts: u64 = parts.sum();

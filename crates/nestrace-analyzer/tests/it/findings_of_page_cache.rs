@@ -119,6 +119,10 @@ fn pages_that_are_evicted_and_read_again() {
 
 /// Reads by a program, each of so many bytes `step` after the one before, and each with a bio.
 fn reads(bytes: u64, step: u64, opened: u32) -> Streams {
+    reads_by(WAY, bytes, step, opened)
+}
+
+fn reads_by(way: Way, bytes: u64, step: u64, opened: u32) -> Streams {
     let mut streams = Streams::new(2);
     let mut at = START;
     for n in 0..300 {
@@ -127,7 +131,7 @@ fn reads(bytes: u64, step: u64, opened: u32) -> Streams {
             ..of_file(op::READ, n * step, bytes)
         };
         streams.guest(VM1, at, Kind::SyscallEnter, read);
-        let end = streams.bio(VM1, at + US, flags::OP_READ, n * step, bytes, WAY);
+        let end = streams.bio(VM1, at + US, flags::OP_READ, n * step, bytes, way);
         let result = of_file(op::READ, bytes, 0);
         streams.guest(VM1, end + US, Kind::SyscallExit, result);
         at = end + 5 * US + n * 100;
@@ -163,6 +167,38 @@ fn sequential_reads_that_wait_for_each_page() {
     silent(&analyze(reads(4 * KIB, 4 * KIB, O_DIRECT), &known()), id);
     let analysis = analyze(reads(4 * KIB, 4 * KIB, 0), &by_blktrace());
     assert!(missing(&analysis, id).contains("eBPF"));
+}
+
+/// The kernel's usual read-ahead is short where the way to the device takes longer than the device does.
+#[test]
+fn sequential_reads_that_wait_for_the_way_to_a_fast_device() {
+    let id = "readahead-short";
+    let fast = Way {
+        device: 20_000,
+        ..WAY
+    };
+    let mut usual = known();
+    usual.guest_sides[0].disks[0].read_ahead_kb = 128;
+    let analysis = analyze(reads_by(fast, 128 * KIB, 128 * KIB, 0), &usual);
+    let finding = fires(&analysis, id, 0.741);
+    assert_eq!(
+        finding.evidence["for_each_wait_bytes"],
+        Evidence::Whole(128 * KIB)
+    );
+    let on_the_way = finding.evidence["on_the_way_share"].clone();
+    let Evidence::Real(on_the_way) = on_the_way else {
+        panic!("{on_the_way:?}");
+    };
+    let expected = (fast.total() - fast.device - fast.host_queue) as f64 / fast.total() as f64;
+    assert!((on_the_way - expected).abs() < 0.001, "{on_the_way}");
+    assert!(finding.explanation.contains("read_ahead_kb=128"));
+    assert!(finding.advice[0].contains("/sys/block/vda/queue/read_ahead_kb"));
+
+    // The device takes most of it.
+    silent(&analyze(reads(128 * KIB, 128 * KIB, 0), &usual), id);
+    // Already long.
+    let long = reads_by(fast, 1024 * KIB, 1024 * KIB, 0);
+    silent(&analyze(long, &usual), id);
 }
 
 /// Writes through the page cache that return after 100 µs, each with such a pause, and bios that write them back.

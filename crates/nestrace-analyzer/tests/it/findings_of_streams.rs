@@ -5,8 +5,9 @@ use crate::two_sides;
 
 use nestrace_abi::flags::{self, op};
 use nestrace_analyzer::analysis::{Evidence, Finding};
+use nestrace_analyzer::verdict::LimitHolder;
 use nestrace_analyzer::{Analysis, Options};
-use nestrace_trace::manifest::{GuestMount, Manifest, Mount};
+use nestrace_trace::manifest::{GuestMount, Limit, LimitPlace, Limited, Manifest, Mount};
 use nestrace_trace::{Event, Kind, Source};
 
 use two_sides::{LOOP0, Streams, VDA, VM1, WAY, Way, manifest};
@@ -429,6 +430,63 @@ fn a_limit_that_holds_requests_back() {
     let kernel = Evidence::Word("the kernel".into());
     assert_eq!(finding.evidence["held_by"], kernel);
     silent(&analyze(every_10_ms(|_| WAY), &threads), id);
+}
+
+#[test]
+fn the_limit_that_is_reached_is_named() {
+    let id = "host-throttled";
+    let limit = |set_with, name: &str, bounds, value| Limit {
+        set_with,
+        name: String::from(name),
+        bounds,
+        value,
+        ..Limit::default()
+    };
+    let in_qemu = Way {
+        qemu_submit: 9 * MS,
+        ..WAY
+    };
+    let mut set = manifest();
+    set.topology.guests[0].disks[0].limits = vec![
+        limit(LimitPlace::Iotune, "", Limited::Writes, 99),
+        limit(LimitPlace::ThrottleGroup, "gold", Limited::Reads, 101),
+        limit(LimitPlace::Iotune, "", Limited::Bytes, 64 << 20),
+    ];
+    let analysis = analyze(every_10_ms(|_| in_qemu), &set);
+    let finding = find(&analysis, id).expect("it fires");
+    assert!(finding.title.contains("101 reads a second"), "{finding:?}");
+    assert!(finding.explanation.contains("throttle group gold"));
+    assert_eq!(finding.evidence["limit_value"], Evidence::Whole(101));
+    let verdict = &analysis.verdict.disks[0].limit_is_the_bottleneck;
+    let verdict = verdict.as_ref().expect("it is at its limit");
+    assert_eq!(
+        (verdict.held_by, verdict.value),
+        (LimitHolder::Qemu, Some(101))
+    );
+
+    // A limit of another device, and one that is far away, are not the one.
+    let in_kernel = Way {
+        host_fs_submit: 9 * MS,
+        ..WAY
+    };
+    let mut set = manifest();
+    let mut others = limit(LimitPlace::IoMax, "/a", Limited::Reads, 100);
+    others.device = Some("elsewhere".into());
+    let mut far = limit(LimitPlace::IoMax, "/a", Limited::Reads, 5_000);
+    far.device = Some(set.topology.guests[0].disks[0].images[0].devices[0].clone());
+    set.topology.guests[0].limits = vec![others, far];
+    let analysis = analyze(every_10_ms(|_| in_kernel), &set);
+    let finding = find(&analysis, id).expect("it fires");
+    assert!(
+        finding.explanation.contains("None of the limits"),
+        "{finding:?}"
+    );
+    let verdict = &analysis.verdict.disks[0].limit_is_the_bottleneck;
+    let verdict = verdict.as_ref().expect("something holds it");
+    assert_eq!(
+        (verdict.held_by, &verdict.limit),
+        (LimitHolder::Kernel, &None)
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::account::{Account, State};
 use super::session::Session;
 use crate::agent_address::Address;
+use crate::flight::rings::Rings;
 use crate::roles::keeper::Keeper;
 
 /// A guest and the channel to its agent.
@@ -28,6 +29,10 @@ pub struct Asked {
     pub detail: String,
     /// Whether names of files are wanted.
     pub paths: bool,
+    /// Where a flight recorder keeps the streams; `None`: they are written into the bundle.
+    pub rings: Option<Arc<Rings>>,
+    /// Whether it is wanted when threads have a processor.
+    pub cpu: bool,
 }
 
 /// The agents of all guests that have a channel.
@@ -82,7 +87,8 @@ impl Agents {
             });
             let names = asked.paths.then(|| Names::of_one_of(places.len()));
             let shift = new_shift()?;
-            let mut session = Session::new(place, dir, asked, names, Arc::clone(&shared), shift);
+            let numbered = (place, u32::try_from(index).unwrap_or(u32::MAX));
+            let mut session = Session::new(numbered, dir, asked, names, Arc::clone(&shared), shift);
             session.served_by(keeper.map(|keeper| (Arc::clone(keeper), index)));
             agents.waiting.push(session);
             agents.sessions.push(Handle {

@@ -151,7 +151,7 @@ impl EventCheck {
             Source::Block if !self.devices.contains(&event.dev) => {
                 return Err(EventRefusal::UnknownDevice);
             }
-            Source::Block | Source::File | Source::HostFs | Source::Meta => {}
+            Source::Block | Source::File | Source::HostFs | Source::Meta | Source::Cpu => {}
             Source::Qemu | Source::Walk => return Err(EventRefusal::HostKind),
         }
         if event.ts_ns.saturating_add(BEHIND_NS) < self.newest_ns {

@@ -53,6 +53,14 @@ pub trait Streams {
 
     /// How many bytes all streams of this guest together may have now.
     fn limit_bytes(&mut self) -> u64;
+
+    /// Looks at an event that is written.
+    fn passes(&mut self, _event: &Event) {}
+
+    /// What was before this time of the host is not needed any more; 0: all is.
+    fn oldest_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// Why no more is taken of an agent.
@@ -174,7 +182,7 @@ impl<S: Streams> Ingest<S> {
 
     /// Asks the agent to begin. With `anew`, whatever it is doing is over; without, an agent that is in
     /// this session goes on with it, and only one that was started since begins.
-    pub fn start(&mut self, detail: &str, anew: bool) -> HostMessage {
+    pub fn start(&mut self, detail: &str, cpu: bool, anew: bool) -> HostMessage {
         if anew {
             self.session = self.session.wrapping_add(1);
             (self.in_session, self.clock_jumped) = (false, false);
@@ -189,6 +197,7 @@ impl<S: Streams> Ingest<S> {
             session: self.session,
             detail: detail.to_owned(),
             paths: self.names.is_some(),
+            cpu,
             ..Start::default()
         })
     }

@@ -11,6 +11,8 @@ use nestrace_trace::manifest::ClockSample;
 const MAX_OPEN: usize = 64;
 /// Samples that are kept. When there are more, the time that one stands for doubles.
 const MAX_SAMPLES: usize = 512;
+/// Samples from before the time that a flight recorder keeps.
+const OLDER_SAMPLES: usize = 10;
 /// The fastest round trip of each such time is kept.
 const FIRST_PERIOD_NS: u64 = 1_000_000_000;
 
@@ -84,6 +86,15 @@ impl RoundTrips {
     #[must_use]
     pub fn samples(&self) -> &[ClockSample] {
         &self.samples
+    }
+
+    /// Forgets the samples from before this time of the host, but for the last ones: the clock is to be known at the
+    /// beginning of what is kept too.
+    pub fn forget_before(&mut self, host_ns: u64) {
+        let n = self
+            .samples
+            .partition_point(|sample| sample.host_sent_ns < host_ns);
+        self.samples.drain(..n.saturating_sub(OLDER_SAMPLES));
     }
 
     /// Forgets the questions and starts a new list; gives the old one.

@@ -63,6 +63,7 @@ pub(super) struct Session {
     /// Who connects when there are no privileges any more, and the place's number there.
     keeper: Option<(Arc<Keeper>, usize)>,
     detail: String,
+    cpu: bool,
     port: Option<File>,
     out: Vec<u8>,
     pings: u32,
@@ -95,17 +96,14 @@ type Over = ();
 
 impl Session {
     pub(super) fn new(
-        place: &Place,
+        (place, number_of_guest): (&Place, u32),
         dir: &Arc<HeldDir>,
         asked: &Asked,
         names: Option<Names>,
         shared: Arc<Shared>,
         shift: Shift,
     ) -> Self {
-        let files = Files {
-            dir: Arc::clone(dir),
-            shared: Arc::clone(&shared),
-        };
+        let files = Files::new(dir, &shared, (asked.rings.clone(), number_of_guest));
         // Another recorder's number is distinguished by time and process.
         let number = clock::monotonic_ns() ^ (u64::from(std::process::id()) << 44);
         let mut session = Self {
@@ -116,6 +114,7 @@ impl Session {
             address: place.address.clone(),
             keeper: None,
             detail: asked.detail.clone(),
+            cpu: asked.cpu,
             port: None,
             out: Vec::new(),
             pings: 0,
@@ -210,7 +209,7 @@ impl Session {
     /// Asks for a recording.
     fn ask(&mut self, now_ns: u64, anew: bool) {
         self.asked_ns = now_ns;
-        let start = self.ingest.start(&self.detail, anew);
+        let start = self.ingest.start(&self.detail, self.cpu, anew);
         start.encode_to(&mut self.out);
     }
 

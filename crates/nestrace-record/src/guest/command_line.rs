@@ -8,6 +8,7 @@ mod arguments;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nestrace_trace::manifest::Limit;
 use serde_json::{Map, Value};
 
 use arguments::{WITH_ANY_ARGUMENT, WITHOUT_ARGUMENT};
@@ -82,6 +83,8 @@ pub struct DiskOption {
     pub snapshot: bool,
     /// `serial=`.
     pub serial: Option<String>,
+    /// Limits that libvirt has set.
+    pub limits: Vec<Limit>,
 }
 
 impl DiskOption {
@@ -261,6 +264,8 @@ impl Reader {
             "fda" => self.drives.add_simple(Interface::Floppy, 0, argument),
             "fdb" => self.drives.add_simple(Interface::Floppy, 1, argument),
             "sd" => self.drives.add_simple(Interface::Sd, 0, argument),
+            "mtdblock" => self.drives.add_file(Interface::Mtd, argument),
+            "pflash" => self.drives.add_file(Interface::Pflash, argument),
             _ => {}
         }
         self.attached

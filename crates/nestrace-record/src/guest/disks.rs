@@ -120,6 +120,7 @@ fn from_option(index: usize, option: &DiskOption) -> PlannedDisk {
             iothread: option.iothread.clone(),
             read_only: option.read_only,
             serial: option.serial.clone(),
+            limits: option.limits.clone(),
             ..Disk::default()
         },
         ..PlannedDisk::default()
@@ -202,6 +203,9 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
         // The same node, as the command line has it whole.
         chain = named.clone();
     }
+    let queues = facts.queues.iter();
+    let mut queues = queues.filter(|(id, _)| Some(id.as_str()) == block.qdev_id());
+    planned.disk.queues = queues.next().map(|(_, queues)| *queues);
     let cache = cache_of(inserted, &chain, facts);
     for chain in std::iter::once(&mut chain).chain(&mut planned.chain) {
         drive::substitute_fd_sets(chain, &facts.fd_sets);
@@ -215,6 +219,7 @@ fn with_facts(mut planned: PlannedDisk, block: &BlockInfo, facts: &Facts) -> Opt
         .as_ref()
         .map_or(0, |image| image.virtual_size);
     planned.disk.not_followed = None;
+    planned.disk.limits = facts.set.limits_of(block);
     if known.is_none() {
         planned.disk.aio = None;
     }

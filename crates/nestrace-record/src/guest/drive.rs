@@ -236,6 +236,11 @@ impl Drives {
         self.add(&pairs, interface);
     }
 
+    /// `-pflash`, `-mtdblock`: the next of an interface.
+    pub fn add_file(&mut self, interface: Interface, file: &str) {
+        self.add(&[("file".to_owned(), file.to_owned())], interface);
+    }
+
     /// File names of all drives, firmware and unattached ones included.
     pub fn files(&self) -> impl Iterator<Item = String> + '_ {
         let mut names = Vec::new();

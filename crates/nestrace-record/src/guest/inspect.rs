@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use nestrace_probes::{proc_file, refusal::with_causes};
+use nestrace_probes::{clock, proc_file, refusal::with_causes};
 use nestrace_trace::manifest::{Disk, Guest};
 
 use super::block_node::Storage;
@@ -16,6 +16,7 @@ use super::image_chain;
 use super::libvirt::{self, DomainDisk};
 use super::process::Process;
 use super::program::Program;
+use super::qemu_threads;
 use super::qmp::{self, Facts};
 use super::select::Identity;
 use super::{executable, socket};
@@ -179,6 +180,8 @@ pub(super) fn guest(
         let later = plugged_later(survey, process, line, open, &disks);
         disks.extend(later);
     }
+    let asked = look.facts.as_ref();
+    let jobs = asked.map(|facts| facts.set.jobs(&disks, clock::monotonic_ns()));
     Guest {
         name: identity.name.clone(),
         uuid: line
@@ -194,7 +197,9 @@ pub(super) fn guest(
         agent,
         vsock_cid: line.channel.vsock_cid,
         disks,
-        backends: Vec::new(),
+        jobs: jobs.unwrap_or_default(),
+        threads: qemu_threads::threads(process, look.facts.as_ref()),
+        ..Guest::default()
     }
 }
 

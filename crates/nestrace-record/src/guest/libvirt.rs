@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use nestrace_trace::manifest::{Limit, LimitPlace};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::block_node::{self, Backing, BlockNode, Storage};
@@ -15,6 +16,7 @@ use super::cache_mode::CacheMode;
 use super::command_line::{DiskOption, DiskSource};
 use super::device_model;
 use super::process::Process;
+use super::qmp::Iotune;
 use crate::topology::namespace;
 
 /// A domain with hundreds of disks has a tenth of it.
@@ -155,12 +157,37 @@ fn of(disk: Node<'_, '_>, controllers: &[Node<'_, '_>]) -> Option<DomainDisk> {
         iothread,
         read_only: child(disk, "readonly").is_some(),
         serial: text_of(disk, "serial").map(str::to_owned),
+        limits: limits(disk),
         ..DiskOption::default()
     };
     Some(DomainDisk {
         alias,
         medium: Some(medium),
     })
+}
+
+/// `<iotune>`: what `virsh blkdeviotune` sets.
+fn limits(disk: Node<'_, '_>) -> Vec<Limit> {
+    let Some(tune) = child(disk, "iotune") else {
+        return Vec::new();
+    };
+    let value = |name: &str| {
+        let text = text_of(tune, name).map(str::trim);
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    };
+    let iotune = Iotune {
+        iops: value("total_iops_sec"),
+        iops_rd: value("read_iops_sec"),
+        iops_wr: value("write_iops_sec"),
+        bps: value("total_bytes_sec"),
+        bps_rd: value("read_bytes_sec"),
+        bps_wr: value("write_bytes_sec"),
+        group: None,
+    };
+    match text_of(tune, "group_name") {
+        Some(group) => iotune.limits(LimitPlace::ThrottleGroup, group),
+        None => iotune.limits(LimitPlace::Iotune, ""),
+    }
 }
 
 /// The bus by the name that [`device_model`] gives it, and the controller of a SCSI disk.

@@ -25,6 +25,7 @@ pub mod libvirt;
 pub mod options;
 pub mod process;
 pub mod program;
+mod qemu_threads;
 pub mod qmp;
 pub mod select;
 pub mod socket;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use nestrace_trace::manifest::{Guest, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Hierarchies;
 use crate::side_by_side::side_by_side;
 pub use crate::topology::Diagnostic;
 use crate::topology::Survey;
@@ -251,6 +253,11 @@ pub fn discover_within(selection: &Selection, limit: Duration) -> Result<Discove
         found.unexamined.push(unexamined.unwrap_or(bare));
     }
     (found.topology.devices, found.diagnostics) = survey.into_devices();
+    let hierarchies = Hierarchies::read();
+    let topology = &mut found.topology;
+    for guest in &mut topology.guests {
+        guest.limits = hierarchies.limits(guest.pid, &topology.devices);
+    }
     Ok(found)
 }
 

@@ -30,6 +30,18 @@ pub struct Process {
     pub start_ticks: u64,
 }
 
+/// Threads of one process that are listed.
+const MAX_THREADS: usize = 4096;
+
+/// The threads that a process has now; none of one that is gone.
+pub(crate) fn thread_ids(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries.into_iter().flatten();
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.parse().ok());
+    ids.take(MAX_THREADS).collect()
+}
+
 /// What a look through `/proc` found.
 #[derive(Clone, Debug, Default)]
 pub struct Census {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::start_of;
 use crate::qemu_symbols::{self, Located};
+use crate::stats_offset;
 
 /// Why a program may not be probed.
 #[derive(Debug, thiserror::Error)]
@@ -94,10 +95,11 @@ impl Program {
         &self.file
     }
 
-    /// Where the functions are that are probed, by the program's own tables.
+    /// Where the functions are that are probed or read, by the program's own tables.
     #[must_use]
     pub fn parse(&self) -> ParsedProgram {
-        let names: Vec<&str> = QEMU.iter().map(|row| row.target).collect();
+        let probed = QEMU.iter().map(|row| row.target);
+        let names: Vec<&str> = probed.chain([stats_offset::FUNCTION]).collect();
         ParsedProgram {
             identity: self.identity,
             located: qemu_symbols::locate_program(self.pid, &self.file, &names),

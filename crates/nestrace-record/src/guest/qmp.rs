@@ -7,7 +7,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -18,12 +18,16 @@ use serde_json::{Value, json};
 use super::command_line::AGENT_PORT;
 use super::socket;
 pub use answers::{
-    BlockCounts, BlockDevice, BlockInfo, BlockStats, CacheInfo, ImageInfo, IoThread,
+    BlockCounts, BlockDevice, BlockInfo, BlockStats, CacheInfo, ImageInfo, IoThread, Iotune, Vcpu,
 };
 use answers::{Chardev, FdSet, Property, StatsRow};
+pub use facts::Facts;
 
 mod answers;
+pub(crate) mod disk_row;
+mod facts;
 pub mod now;
+pub mod set;
 
 /// How long a greeting may take before the monitor counts as busy.
 pub const GREETING: Duration = Duration::from_millis(300);
@@ -123,6 +127,18 @@ impl Qmp {
                     source,
                 },
             })?;
+        Self::over(stream, path, begin)
+    }
+
+    /// Negotiates over a connection to the socket `path` that was begun at this time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub fn over(stream: UnixStream, path: &str, begin: Instant) -> Result<Self, QmpError> {
+        let busy = || QmpError::Busy {
+            path: path.to_owned(),
+        };
         let mut qmp = Self {
             stream,
             buffer: Vec::new(),
@@ -222,6 +238,13 @@ impl Qmp {
             Ok(Value::String(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// A numeric property of a device with an id.
+    fn number(&mut self, id: &str, name: &str) -> Option<u32> {
+        let question = json!({ "path": format!("/machine/peripheral/{id}"), "property": name });
+        let answer = self.execute("qom-get", &question).ok()?;
+        u32::try_from(answer.as_u64()?).ok()
     }
 
     /// The driver of the controller that a SCSI device is plugged into.
@@ -385,37 +408,6 @@ fn version_text(version: &Value) -> String {
     }
 }
 
-/// What QEMU said about itself. Commands that an old QEMU lacks leave their part empty.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// `query-name`.
-    pub name: Option<String>,
-    /// `query-uuid`; all zeroes counts as none.
-    pub uuid: Option<String>,
-    /// `7.2.22`.
-    pub version: String,
-    /// `query-kvm`: whether KVM runs the guest.
-    pub kvm: Option<bool>,
-    /// `query-block`: one per drive or device.
-    pub blocks: Vec<BlockInfo>,
-    /// `query-named-block-nodes`, flat.
-    pub nodes: Vec<BlockDevice>,
-    /// `query-blockstats` at the time of asking.
-    pub stats: Vec<BlockStats>,
-    /// `query-iothreads`: name and thread id.
-    pub iothreads: Vec<IoThread>,
-    /// Driver (`virtio-blk-pci`) of each device that `blocks` names by an id.
-    pub drivers: Vec<(String, String)>,
-    /// `serial=` of the same devices, where one is set.
-    pub serials: Vec<(String, String)>,
-    /// Driver of the controller that each of these devices on a SCSI bus is plugged into.
-    pub controllers: Vec<(String, String)>,
-    /// `query-fdsets`: `/dev/fdset/N` → `/proc/self/fd/N` of one descriptor in it.
-    pub fd_sets: BTreeMap<String, String>,
-    /// Path of the listening socket behind the agent's port, where the port was plugged in by id.
-    pub agent: Option<String>,
-}
-
 /// Asks everything, once, and leaves.
 ///
 /// # Errors
@@ -451,6 +443,7 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
     };
     facts.stats = qmp.block_stats().unwrap_or_default();
     facts.iothreads = qmp.ask("query-iothreads", &nothing).unwrap_or_default();
+    facts.vcpus = qmp.ask("query-cpus-fast", &nothing).unwrap_or_default();
     for id in facts.blocks.iter().filter_map(BlockInfo::qdev_id) {
         let question = json!({ "path": format!("/machine/peripheral/{id}"), "property": "type" });
         match qmp.execute("qom-get", &question) {
@@ -461,6 +454,9 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
         if let Some(controller) = qmp.controller_of(id, &facts.drivers) {
             facts.controllers.push((id.to_owned(), controller));
         }
+        if let Some(queues) = qmp.number(id, "num-queues") {
+            facts.queues.push((id.to_owned(), queues));
+        }
         if let Some(serial) = qmp.property(id, "serial").filter(|s| !s.is_empty()) {
             facts.serials.push((id.to_owned(), serial));
         }
@@ -468,6 +464,7 @@ pub fn ask(pid: u32, path: &str) -> Result<Facts, QmpError> {
     let sets: Vec<FdSet> = qmp.ask("query-fdsets", &nothing).unwrap_or_default();
     facts.fd_sets = sets.iter().filter_map(FdSet::names).collect();
     facts.agent = qmp.agent_socket();
+    facts.set = set::ask_about(&mut qmp, facts.blocks.iter(), &BTreeSet::new());
     Ok(facts)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use nestrace_trace::manifest::{Device, Disk, Guest, Image, Mount, Relation, Topology};
+use nestrace_trace::manifest::{Device, Disk, Guest, Image, Job, Limit, Mount, Relation, Topology};
 use nestrace_trace::printable;
 
 /// Column at which the agent's state stands.
@@ -25,7 +25,7 @@ pub fn render(topology: &Topology) -> String {
         let mut children: Vec<Node> = guest
             .disks
             .iter()
-            .map(|disk| disk_node(topology, disk))
+            .map(|disk| disk_node(topology, guest, disk))
             .collect();
         if children.is_empty() {
             children.push(Node {
@@ -33,6 +33,9 @@ pub fn render(topology: &Topology) -> String {
                 children: Vec::new(),
             });
         }
+        let of_no_disk = |job: &&Job| job.disk.is_none();
+        children.extend(guest.jobs.iter().filter(of_no_disk).map(job_node));
+        children.extend(guest.limits.iter().map(limit_node));
         draw(&mut out, &children, "");
     }
     for line in shared(topology) {
@@ -77,7 +80,32 @@ fn guest_line(guest: &Guest) -> String {
         .to_owned()
 }
 
-fn disk_node(topology: &Topology, disk: &Disk) -> Node {
+fn limit_node(limit: &Limit) -> Node {
+    Node {
+        text: format!("limit: {}, {}", limit.words(), limit.place()),
+        children: Vec::new(),
+    }
+}
+
+fn job_node(job: &Job) -> Node {
+    let mut words = vec![format!("job {}: {} {}", job.id, job.kind, job.status)];
+    words.extend(job.target.as_ref().map(|target| format!("to {target}")));
+    if job.total_bytes > 0 {
+        let (done, total) = (size_text(job.done_bytes), size_text(job.total_bytes));
+        words.push(format!("{done} of {total}"));
+    }
+    words.push(match job.speed {
+        Some(0) => "no limit of bandwidth".to_owned(),
+        Some(speed) => format!("{speed} bytes a second at most"),
+        None => "limit of bandwidth unknown".to_owned(),
+    });
+    Node {
+        text: words.join(", "),
+        children: Vec::new(),
+    }
+}
+
+fn disk_node(topology: &Topology, guest: &Guest, disk: &Disk) -> Node {
     let mut words = vec![disk.name.clone(), disk.bus.clone(), disk.format.clone()];
     words.extend(disk.cache.as_ref().map(|cache| format!("cache={cache}")));
     words.extend(disk.aio.as_ref().map(|aio| format!("aio={aio}")));
@@ -98,6 +126,10 @@ fn disk_node(topology: &Topology, disk: &Disk) -> Node {
             children: Vec::new(),
         });
     }
+    node.children.extend(disk.limits.iter().map(limit_node));
+    let own = guest.jobs.iter();
+    let own = own.filter(|job| job.disk.as_ref() == Some(&disk.name));
+    node.children.extend(own.map(job_node));
     node.children.extend(images(topology, disk));
     node
 }
@@ -154,10 +186,16 @@ fn beneath_image(topology: &Topology, image: &Image, above: &mut Vec<String>) ->
         .map(|name| device_node(topology, name, above))
         .collect();
     match &image.mount {
-        Some(mount) => vec![Node {
-            text: mount_text(mount),
-            children: devices,
-        }],
+        Some(mount) => {
+            let server = mount.server().map(|server| Node {
+                text: server.to_string(),
+                children: Vec::new(),
+            });
+            vec![Node {
+                text: mount_text(mount),
+                children: devices.into_iter().chain(server).collect(),
+            }]
+        }
         None => devices,
     }
 }
@@ -248,9 +286,12 @@ fn device_node(topology: &Topology, name: &str, above: &mut Vec<String>) -> Node
 }
 
 fn device_text(device: &Device) -> String {
-    let mut facts = Vec::new();
+    let mut facts: Vec<String> = Vec::new();
+    facts.extend(device.server.as_ref().map(ToString::to_string));
     if !matches!(device.kind.as_str(), "disk" | "loop" | "") {
-        facts.push(device.kind.clone());
+        let words = [&device.kind, &device.driver, &device.mapped_name];
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        facts.push(words.map(String::as_str).collect::<Vec<_>>().join(" "));
     }
     facts.extend((!device.scheduler.is_empty()).then(|| device.scheduler.clone()));
     if device.read_ahead_kb > 0 {

@@ -89,14 +89,20 @@ pub(crate) fn add<P: Bytes + ?Sized, D: Bytes + ?Sized>(
     let debug = Elf::read(debug).map_err(|error| not_read(&error))?;
     let mut found = false;
     let symbols = &mut located.symbols;
+    // The program may have named others than these.
+    let unknown = names.iter().filter(|name| !symbols.contains_key(**name));
+    let mut n_unknown = unknown.count();
     let read = debug.functions(Table::All, |symbol| {
         if let Some(name) = names.iter().find(|name| name.as_bytes() == symbol.name)
             && let Some(offset) = program.code_offset(symbol.address)
         {
             found = true;
-            symbols.entry((*name).to_owned()).or_insert(offset);
+            if !symbols.contains_key(*name) {
+                symbols.insert((*name).to_owned(), offset);
+                n_unknown -= 1;
+            }
         }
-        symbols.len() < names.len()
+        n_unknown > 0
     });
     read.map_err(|error| not_read(&error))?;
     found.then_some(()).ok_or(DebugFileError::NoSymbols)

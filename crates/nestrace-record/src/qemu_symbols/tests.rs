@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::debug_file;
 use super::{Located, locate, locate_in};
 use nestrace_kernel::probes::QEMU;
 use proptest::prelude::*;
@@ -114,6 +115,20 @@ fn stripped_and_exported() {
     assert_eq!(located.symbols.keys().collect::<Vec<_>>(), ["exported"]);
     assert_eq!(located.usdt.len(), 2);
     assert_eq!(locate(&compiled(&["-s"]), &["exported"]).symbols.len(), 0);
+}
+
+/// Its debug symbols add all that is asked for, whatever else is known of it.
+#[test]
+fn a_debug_file_adds_what_is_missing() {
+    const BUILD_ID: &str = "-Wl,--build-id=0x0123456789abcdef";
+    let program = compiled(&["-s", "-rdynamic", BUILD_ID]);
+    let debug = compiled(&["-rdynamic", BUILD_ID]);
+    let mut located = locate(&program, &["exported"]);
+    let names = ["quiet", "main"];
+    let added = debug_file::add(&mut located, &program[..], &debug[..], &names);
+    assert!(added.is_ok(), "{added:?}");
+    let known: Vec<_> = located.symbols.keys().collect();
+    assert_eq!(known, ["exported", "main", "quiet"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nestrace_probes::{clock, refusal::with_causes};
 use nestrace_trace::manifest::{Loss, State};
 
-use super::{LAST_PROBE, RecordError, Recorder, Summary};
+use super::{Flying, LAST_PROBE, RecordError, Recorder, Summary, flying};
 
 impl Recorder {
     /// Shuts the gate, drains what is left, and closes the bundle.
@@ -13,6 +13,7 @@ impl Recorder {
     /// # Errors
     /// The bundle's; what was written stays readable in any case.
     pub fn finish(mut self, reason: &str) -> Result<Summary, RecordError> {
+        flying::finish_earlier(&mut self);
         self.end_guest_sides();
         if let Err(error) = self.probes.set_gate(false) {
             self.manifest.notice(
@@ -21,6 +22,7 @@ impl Recorder {
             );
         }
         self.manifest.value.end_mono_ns = clock::monotonic_ns();
+        self.limits_and_jobs.look_last(&mut self.manifest);
         self.correction.look_last();
         self.note_clock_correction();
         // A probe that passed the gate may still be writing; what stands behind its record comes after it.
@@ -36,6 +38,9 @@ impl Recorder {
             self.sink.failed.get_or_insert(error);
         }
         self.note_write_failure();
+        if self.flying.is_some() && !flying::end(&mut self) {
+            return Ok(self.without_bundle(reason));
+        }
         self.guests.write_image_maps(&mut self.manifest);
         let now_ns = clock::monotonic_ns();
         self.sides.take_news(&mut self.manifest, now_ns);
@@ -56,20 +61,46 @@ impl Recorder {
         self.manifest.value.losses = self.losses();
         self.manifest.value.end_reason = reason.to_owned();
         self.manifest.value.state = State::Complete;
+        flying::complete(&mut self);
         // The older one is not needed any more, also where the last manifest finds no room.
         self.settle();
         self.dir.close(&self.manifest.value)?;
-        self.give_bundle_back();
+        self.give_bundle_back(self.flying.as_ref().map_or(0, Flying::number));
+        if self.flying.is_some() {
+            // Folders for bundles that were not needed.
+            let _ = self.launcher.discard();
+        }
         let manifest = &self.manifest.value;
         let live_ns = manifest.end_mono_ns.saturating_sub(manifest.live_mono_ns);
         Ok(Summary {
             path: self.dir.path().to_owned(),
+            flown: flying::written(&self, true),
+            failed: flying::failed(&self),
             counters: self.counters(),
             duration: Duration::from_nanos(live_ns),
             end_reason: self.manifest.value.end_reason,
             notices: self.manifest.value.notices,
             losses: self.manifest.value.losses,
         })
+    }
+
+    /// A flight recorder that ends while it waits.
+    fn without_bundle(self, reason: &str) -> Summary {
+        let _ = self.launcher.discard();
+        let manifest = &self.manifest.value;
+        let live_ns = manifest.end_mono_ns.saturating_sub(manifest.live_mono_ns);
+        let flown = flying::written(&self, false);
+        let last = flown.iter().flatten().next_back();
+        Summary {
+            path: last.cloned().unwrap_or_default(),
+            failed: flying::failed(&self),
+            counters: self.counters(),
+            duration: Duration::from_nanos(live_ns),
+            end_reason: reason.to_owned(),
+            notices: Vec::new(),
+            losses: self.losses(),
+            flown,
+        }
     }
 
     fn note_write_failure(&mut self) {
@@ -83,7 +114,7 @@ impl Recorder {
         }
     }
 
-    fn losses(&self) -> Vec<Loss> {
+    pub(super) fn losses(&self) -> Vec<Loss> {
         let loss = |source: &str, events| Loss {
             source: source.to_owned(),
             guest: None,

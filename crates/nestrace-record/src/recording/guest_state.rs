@@ -179,6 +179,31 @@ impl Guests {
         Ok(())
     }
 
+    /// Has the tables read for another bundle, without waiting for it.
+    ///
+    /// # Errors
+    /// If there is no file for them.
+    pub fn begin_image_maps(&self, dir: &BundleDir) -> Result<(), BundleError> {
+        if self.has_image_maps {
+            let file = dir.new_file(IMAGE_MAPS)?;
+            // Where the reader is gone, a notice has said so.
+            let _ = self.reader.begin_first(&file);
+        }
+        Ok(())
+    }
+
+    /// Has the tables read again and written, without waiting for it.
+    pub fn ask_for_image_maps(&mut self) {
+        if self.has_image_maps {
+            let _ = self.reader.begin_maps();
+        }
+    }
+
+    /// Whether that is over.
+    pub fn has_image_maps_written(&mut self) -> bool {
+        !self.has_image_maps || self.reader.are_maps_written().is_some()
+    }
+
     /// The tables as they are now; QEMU's newest entries may still be in its memory.
     pub fn write_image_maps(&mut self, manifest: &mut OpenManifest) {
         if self.has_image_maps

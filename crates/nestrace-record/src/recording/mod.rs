@@ -3,22 +3,28 @@
 //! [`Recorder`] is driven from outside: the caller calls [`Recorder::tick`] some twenty times a second
 //! and [`Recorder::finish`] once. It writes facts only and never waits for a guest.
 
+mod carriers;
 mod closing;
+mod error;
+mod flying;
 mod guest_sides;
 mod guest_state;
+mod limits_and_jobs;
 mod open_manifest;
 mod privileges;
 mod setup;
 mod sink;
+mod summary;
 pub mod watch;
 
+pub use error::RecordError;
 pub use guest_sides::AgentStatus;
 pub use privileges::RunningCommand;
+pub use summary::{Counters, Summary};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -30,10 +36,7 @@ use nestrace_kernel::{
     layout::Layout,
     plan::{Detail, Wanted as PlanWanted, plan},
 };
-use nestrace_output::{
-    address_secret::new_shift,
-    bundle_dir::{BundleDir, BundleError},
-};
+use nestrace_output::{address_secret::new_shift, bundle_dir::BundleDir};
 use nestrace_probes::{
     ProbeError, clock,
     collect::{Collector, translate::translation},
@@ -41,23 +44,21 @@ use nestrace_probes::{
     load::Probes,
     refusal::with_causes,
 };
-use nestrace_trace::{
-    Event, Manifest,
-    manifest::{Loss, Notice, Topology},
-};
+use nestrace_trace::{Event, Manifest, manifest::Topology};
 
 use crate::{
     agent::Asked,
     agent_address::Choice,
+    flight::Flight,
     guest::program::ParsedProgram,
     qemu_probes,
-    qemu_symbols::debug_file::DebugFileError,
     roles::{keeper::Keeper, launcher::Launcher},
-    sandbox::SandboxError,
     topology::image_file::FileIdentity,
 };
+use flying::Flying;
 use guest_sides::GuestSides;
 use guest_state::Guests;
+use limits_and_jobs::LimitsAndJobs;
 use open_manifest::OpenManifest;
 use privileges::Helpers;
 use setup::{manifest, wanted};
@@ -72,51 +73,6 @@ const LAST_WORDS: Duration = Duration::from_secs(4);
 /// How often losses, guests and disks are looked at.
 const LOOK_AROUND: Duration = Duration::from_millis(500);
 
-/// Why a recording could not begin or go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// The probes could not be used.
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
-    /// The bundle could not be made or written.
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    /// A process beside the recorder could not be started.
-    #[error("start {name}")]
-    Helper {
-        /// Which.
-        name: &'static str,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// What the recorder gives up could not be made ready.
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// The command could not be started.
-    #[error("start {program}")]
-    Command {
-        /// Its program.
-        program: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// The system gave no random bytes.
-    #[error("draw the secret that hides addresses")]
-    Secret(#[source] io::Error),
-    /// The file of QEMU's debug symbols is of no use for a guest's QEMU.
-    #[error("the file of --qemu-debug cannot be used for {guest}")]
-    QemuDebug {
-        /// The guest.
-        guest: String,
-        /// Why.
-        #[source]
-        error: DebugFileError,
-    },
-}
-
 /// What to record, and where to.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -126,12 +82,16 @@ pub struct Options {
     pub force: bool,
     /// Level of detail.
     pub detail: Detail,
+    /// Whether it is recorded when the threads that carry I/O have a processor.
+    pub cpu: bool,
     /// Whether QEMU is probed.
     pub qemu: bool,
     /// A file of QEMU's debug symbols.
     pub qemu_debug: Option<Arc<File>>,
-    /// The recording ends when its stream has this many bytes.
+    /// The recording ends when its stream has this many bytes. A flight recorder has a bound of its own.
     pub max_bytes: Option<u64>,
+    /// Nothing is written but the last seconds, when a condition holds. [`Self::output`] is not used then.
+    pub flight: Option<Flight>,
     /// Bytes of one processor's ring; `None`: by the number of processors.
     pub ring_bytes: Option<u32>,
     /// Guests and devices, as found just before.
@@ -159,40 +119,8 @@ pub enum End {
     DiskFull,
     /// No traced guest runs any more.
     GuestsGone,
-}
-
-/// Counters for the live line on a terminal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Events written or waiting to be.
-    pub events: u64,
-    /// Requests completed by the devices.
-    pub ios: u64,
-    /// Events dropped for want of room.
-    pub lost: u64,
-    /// Bytes of the streams on disk.
-    pub bytes: u64,
-    /// Events from inside the guests.
-    pub guest_events: u64,
-    /// Agents that are live.
-    pub agents: usize,
-}
-
-/// What a recording came to.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// The bundle.
-    pub path: PathBuf,
-    /// Totals.
-    pub counters: Counters,
-    /// From the first event wanted to the last.
-    pub duration: Duration,
-    /// As in the manifest.
-    pub end_reason: String,
-    /// As in the manifest.
-    pub notices: Vec<Notice>,
-    /// As in the manifest: what was lost, requests too long to follow too.
-    pub losses: Vec<Loss>,
+    /// A flight recorder has written its last bundle, but for the end.
+    Flown,
 }
 
 /// A running recording.
@@ -203,7 +131,9 @@ pub struct Recorder {
     dir: BundleDir,
     manifest: OpenManifest,
     guests: Guests,
+    limits_and_jobs: LimitsAndJobs,
     sides: GuestSides,
+    flying: Option<Flying>,
     keeper: Arc<Keeper>,
     launcher: Arc<Launcher>,
     command: Option<String>,
@@ -237,7 +167,7 @@ impl Recorder {
             return Err(ProbeError::OtherPidNamespace.into());
         }
         // They come to life while the probes are loaded.
-        let helpers = Helpers::start(&options.command)?;
+        let helpers = Helpers::start(&options)?;
         let globals = Globals::resolve(layout, false);
         let wanted = wanted(&options);
         let mut probes = Probes::load(&globals, &wanted)?;
@@ -245,7 +175,12 @@ impl Recorder {
             detail: options.detail,
             processes: !wanted.processes.is_empty(),
             mounts: false,
+            cpu: options.cpu,
         };
+        if options.cpu {
+            let guests = options.topology.guests.iter();
+            carriers::add(&mut probes, guests.map(|guest| guest.pid))?;
+        }
         probes.attach(&plan(facts, layout, plan_wanted));
         if options.qemu && options.detail != Detail::Light {
             let guests = options.topology.guests.iter();
@@ -254,8 +189,11 @@ impl Recorder {
                 let parsed = programs.next().and_then(Option::as_ref);
                 let process = (guest.pid, *start_ticks);
                 let debug = options.qemu_debug.as_deref();
+                let name = &guest.name;
                 let of_no_use =
-                    qemu_probes::attach(&mut probes, facts, process, parsed, &guest.name, debug);
+                    qemu_probes::attach(&mut probes, facts, process, parsed, name, debug, &|_| {
+                        true
+                    });
                 if let Some(error) = of_no_use {
                     return Err(RecordError::QemuDebug {
                         guest: guest.name.clone(),
@@ -275,15 +213,26 @@ impl Recorder {
         let translation = translation(layout, &globals.end_io);
         let collector = Collector::new(probes.rings_mut().len(), translation);
         let manifest = manifest(&options, &probes);
-        let (mut dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
-        let shift = new_shift().map_err(RecordError::Secret)?;
         let places = GuestSides::places(&options.agent, &options.topology);
+        let (mut dir, stream, mut flying) = match &options.flight {
+            Some(flight) => flying::begin(flight, options.force, places.0.len())?,
+            None => {
+                let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
+                (dir, stream, None)
+            }
+        };
+        let shift = new_shift().map_err(RecordError::Secret)?;
         let older_bytes = dir.older_bytes();
-        let (helpers, unlent) = helpers.begin(&mut dir, &options, &places.0)?;
+        let later = flying.iter_mut().flat_map(Flying::later_dirs);
+        let mut dirs: Vec<&mut BundleDir> = [&mut dir].into_iter().chain(later).collect();
+        let (helpers, unlent) = helpers.begin(&mut dirs, &options, &places.0)?;
         let asked = Asked {
             detail: manifest.detail.clone(),
             paths: options.paths,
+            rings: flying.as_ref().map(Flying::rings),
+            cpu: options.cpu,
         };
+        let kept = flying.as_ref().and_then(Flying::of_host);
         let mut recorder = Self {
             sides: GuestSides::start(
                 (&places.0, places.1),
@@ -298,6 +247,7 @@ impl Recorder {
                 helpers.reader,
                 helpers.has_images,
             ),
+            limits_and_jobs: LimitsAndJobs::new(&options.topology, helpers.asker),
             keeper: helpers.keeper,
             launcher: helpers.launcher,
             command: options.command.first().cloned(),
@@ -305,11 +255,12 @@ impl Recorder {
             manifest: OpenManifest::new(manifest),
             probes,
             collector,
-            sink: Sink::new(stream, shift),
+            sink: Sink::new(stream, shift, kept),
+            flying,
             dir,
             dropped: BTreeMap::new(),
             correction: clock::Correction::watch(),
-            max_bytes: options.max_bytes,
+            max_bytes: options.max_bytes.filter(|_| options.flight.is_none()),
             next_batch_ns: 0,
             next_look_ns: 0,
         };
@@ -348,6 +299,10 @@ impl Recorder {
         let live_ns = clock::monotonic_ns();
         self.manifest.value.live_mono_ns = live_ns;
         self.sides.host_is_live(live_ns);
+        if self.flying.is_some() {
+            flying::watch(self, live_ns);
+            return Ok(());
+        }
         self.manifest.write(&mut self.dir)?;
         Ok(())
     }
@@ -369,7 +324,14 @@ impl Recorder {
 
     /// What is to be said to the user since the last call.
     pub fn news(&mut self) -> Vec<String> {
-        self.sides.news()
+        let mut news = self.sides.news();
+        news.extend(self.flying.iter_mut().flat_map(Flying::news));
+        news
+    }
+
+    /// A flight recorder writes what it has kept, as when its condition holds.
+    pub fn write_flight(&mut self) {
+        self.flying.iter_mut().for_each(Flying::ask);
     }
 
     /// Every guest's agent.
@@ -390,14 +352,20 @@ impl Recorder {
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + nanoseconds(LOOK_AROUND);
             self.note_losses();
-            self.sides.limit(&self.dir, self.max_bytes);
+            if self.flying.is_none() {
+                self.sides.limit(&self.dir, self.max_bytes);
+            }
+            flying::look(self, now_ns);
             end = self.guests.look(&mut self.manifest);
+            self.limits_and_jobs.look(&mut self.manifest);
         }
         self.guests
             .identify_backends(&mut self.sink, &mut self.manifest);
         self.guests
             .note_machine_states(&mut self.sink, &mut self.manifest);
-        if self.sink.failed.is_none() {
+        if self.flying.is_some() {
+            end = flying::tick(self, now_ns).or(end);
+        } else if self.sink.failed.is_none() {
             // A full disk must not end the recording before its stream does: the next tick tries again.
             self.manifest.write_changes(&mut self.dir);
         }
@@ -414,6 +382,7 @@ impl Recorder {
     fn drain(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
         let sink = &mut self.sink;
+        sink.now_ns = now_ns;
         self.collector
             .drain(self.probes.rings_mut(), now_ns, |event| sink.take(&event));
         if now_ns >= self.next_batch_ns {
@@ -437,12 +406,13 @@ impl Recorder {
         // Parts of a call that were not walked are no events.
         let events = dropped.filter(|(source, _)| **source != Source::Walk);
         let lost = events.map(|(_, lost)| lost).sum::<u64>() + self.sink.stream.rows_lost();
-        let bytes = self.sink.stream.written().stream_bytes;
+        let written = self.sink.stream.written().stream_bytes;
+        let written = written.saturating_add(guest_bytes);
         Counters {
             events: self.sink.events,
             ios: self.sink.ios,
             lost: lost.saturating_add(guest_lost),
-            bytes: bytes.saturating_add(guest_bytes),
+            bytes: self.flying.as_ref().map_or(written, Flying::bytes),
             guest_events,
             agents: self.sides.n_live(),
         }

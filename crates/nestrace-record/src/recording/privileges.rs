@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use caps::{CapSet, Capability};
 use nestrace_output::bundle_dir::BundleDir;
+use nestrace_output::held_dir::HeldDir;
 use nestrace_probes::bpf_call::may_use_maps;
 use nix::sys::stat::fstat;
 use nix::unistd::Uid;
@@ -22,7 +23,9 @@ use super::{Options, RecordError, Recorder};
 use crate::agent::Place;
 use crate::agent_address::Address;
 use crate::image_maps::ImageMaps;
-use crate::roles::{keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher};
+use crate::roles::{
+    asker::Asker, keeper::Keeper, launcher::Launcher, reader::Reader, watcher::Watcher,
+};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 
@@ -31,6 +34,7 @@ const READABLE: &[&str] = &["/sys/devices/system/cpu/possible"];
 
 /// Processes that have been started and wait for what they are to do.
 pub(super) struct Helpers {
+    asker: Asker,
     keeper: Keeper,
     launcher: Launcher,
     reader: Reader,
@@ -39,6 +43,7 @@ pub(super) struct Helpers {
 
 /// The same at work, and what the recorder gives up.
 pub(super) struct Begun {
+    pub asker: Asker,
     pub keeper: Arc<Keeper>,
     pub launcher: Arc<Launcher>,
     pub reader: Reader,
@@ -53,9 +58,11 @@ fn failed(name: &'static str) -> impl Fn(io::Error) -> RecordError {
 }
 
 impl Helpers {
-    pub(super) fn start(command: &[String]) -> Result<Self, RecordError> {
+    pub(super) fn start(options: &Options) -> Result<Self, RecordError> {
+        let guests = &options.topology.guests;
         Ok(Self {
-            launcher: Launcher::start(command).map_err(failed("the launcher"))?,
+            asker: Asker::start(guests).map_err(failed("the asker"))?,
+            launcher: Launcher::start(&options.command).map_err(failed("the launcher"))?,
             keeper: Keeper::start().map_err(failed("the keeper"))?,
             reader: Reader::start().map_err(failed("the reader"))?,
             watcher: Watcher::start().map_err(failed("the watcher"))?,
@@ -65,20 +72,22 @@ impl Helpers {
     /// Lets them begin, and the bundle be the recorder's. Why it stays root's, where it does.
     pub(super) fn begin(
         mut self,
-        dir: &mut BundleDir,
+        dirs: &mut [&mut BundleDir],
         options: &Options,
         places: &[Place],
     ) -> Result<(Begun, Option<String>), RecordError> {
-        let (user, unlent) = recorders_user(dir)?;
+        let held: Vec<Arc<HeldDir>> = dirs.iter().map(|dir| Arc::clone(dir.held())).collect();
+        let (user, unlent) = recorders_user(&held)?;
         let kept: &[Capability] = match needs_bpf_capability() {
             true => &[Capability::CAP_BPF],
             false => &[],
         };
         let sandbox = Sandbox::new(Role::Recorder, user, kept)?;
-        let sandbox = sandbox.with_folder(dir.held().as_fd(), READABLE)?;
+        let folders: Vec<_> = held.iter().map(|dir| dir.as_fd()).collect();
+        let sandbox = sandbox.with_folders(&folders, READABLE)?;
         let addresses: Vec<Address> = places.iter().map(|place| place.address.clone()).collect();
         self.keeper
-            .begin(dir.held(), user, &addresses)
+            .begin(&held, user, &addresses)
             .map_err(failed("the keeper"))?;
         // Each its own: processes of one user may disturb one another.
         let of_its_own = || match Uid::effective().is_root() {
@@ -96,12 +105,18 @@ impl Helpers {
         self.watcher
             .begin(guests, of_its_own()?)
             .map_err(failed("the watcher"))?;
-        let handed = dir.hand_over().map_err(failed("the launcher"))?;
-        if let Err(error) = self.launcher.begin(&handed) {
-            dir.take_over(handed);
-            return Err(failed("the launcher")(error));
+        self.asker
+            .begin(&options.topology.guests)
+            .map_err(failed("the asker"))?;
+        for dir in dirs {
+            let handed = dir.hand_over().map_err(failed("the launcher"))?;
+            if let Err(error) = self.launcher.begin(&handed) {
+                dir.take_over(handed);
+                return Err(failed("the launcher")(error));
+            }
         }
         let begun = Begun {
+            asker: self.asker,
             keeper: Arc::new(self.keeper),
             launcher: Arc::new(self.launcher),
             reader: self.reader,
@@ -122,7 +137,7 @@ fn needs_bpf_capability() -> bool {
 
 /// As whom the recorder goes on, `None` as it is. The bundle belongs to that user from now on; where it cannot, and why,
 /// the recorder stays who it is.
-fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), RecordError> {
+fn recorders_user(dirs: &[Arc<HeldDir>]) -> Result<(Option<User>, Option<String>), RecordError> {
     if !Uid::effective().is_root() {
         return Ok((None, None));
     }
@@ -130,9 +145,11 @@ fn recorders_user(dir: &BundleDir) -> Result<(Option<User>, Option<String>), Rec
         Some(user) => user,
         None => User::of_its_own().map_err(RecordError::Secret)?,
     };
-    let lent = dir.held().lend_to((user.uid, user.gid));
+    let ids = (user.uid, user.gid);
+    let lent = dirs.iter().try_for_each(|dir| dir.lend_to(ids));
     // Some file systems say yes and do nothing.
-    let is_lent = fstat(dir.held()).is_ok_and(|about| about.st_uid == user.uid);
+    let is_users = |dir: &Arc<HeldDir>| fstat(dir).is_ok_and(|about| about.st_uid == user.uid);
+    let is_lent = dirs.iter().all(is_users);
     let why = match lent {
         Ok(()) if is_lent => return Ok((Some(user), None)),
         Ok(()) => "its file system does not let the owner change".to_owned(),
@@ -211,8 +228,8 @@ impl Recorder {
     }
 
     /// The bundle is closed: it belongs to whoever called the recorder.
-    pub(super) fn give_bundle_back(&self) {
+    pub(super) fn give_bundle_back(&self, number: usize) {
         // Where the keeper is gone it stays with a user id of its own; root can read and remove it.
-        let _ = self.keeper.give_back();
+        let _ = self.keeper.give_back(number);
     }
 }

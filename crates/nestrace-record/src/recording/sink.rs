@@ -1,12 +1,15 @@
 //! Where events go, and what is noticed of them on the way.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use nestrace_abi::Kind;
+use nestrace_condition::Side;
 use nestrace_output::bundle_dir::HostStream;
-use nestrace_trace::{Event, address::Shift, writer::WriteError};
+use nestrace_trace::{Event, StreamRing, address::Shift, writer::WriteError};
 
 use super::guest_state::MAX_BACKENDS;
+use crate::flight::rings::Rings;
 
 /// BlockBackends of all guests that are remembered.
 const MAX_SEEN: usize = 16 * MAX_BACKENDS;
@@ -24,11 +27,15 @@ pub(super) struct Sink {
     seen_backends: BTreeSet<(u32, u64)>,
     /// What is written has no address of this machine.
     pub shift: Shift,
+    /// A flight recorder's streams, and the host's among them.
+    pub kept: Option<(Arc<Rings>, StreamRing)>,
+    /// When the events came that are taken now, on the host's clock.
+    pub now_ns: u64,
 }
 
 impl Sink {
     /// An empty one.
-    pub fn new(stream: HostStream, shift: Shift) -> Self {
+    pub fn new(stream: HostStream, shift: Shift, kept: Option<(Arc<Rings>, StreamRing)>) -> Self {
         Self {
             stream,
             events: 0,
@@ -38,6 +45,8 @@ impl Sink {
             machine_states: Vec::new(),
             seen_backends: BTreeSet::new(),
             shift,
+            kept,
+            now_ns: 0,
         }
     }
 
@@ -59,6 +68,10 @@ impl Sink {
         self.events += 1;
         let mut written = *event;
         self.shift.event(&mut written);
+        if let Some((rings, ring)) = &self.kept {
+            rings.take(Side::Host, &written, self.now_ns);
+            ring.note(&written);
+        }
         if let Err(error) = self.stream.push(&written) {
             self.failed.get_or_insert(error);
         }

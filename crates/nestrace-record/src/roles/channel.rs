@@ -28,6 +28,30 @@ pub struct Channel(OwnedFd);
 /// A message and the descriptors that came with it.
 pub type Received<T> = (T, Vec<OwnedFd>);
 
+/// The next message, if one comes within the limit; `None` too where there is no channel.
+///
+/// # Errors
+/// What the system says, once: a channel whose other end is gone or makes no sense is taken away.
+pub(super) fn next_of<T: DeserializeOwned>(
+    channel: &mut Option<Channel>,
+    limit: Duration,
+) -> io::Result<Option<T>> {
+    let Some(open) = channel else { return Ok(None) };
+    let next: io::Result<Received<T>> = match open.wait(limit) {
+        Ok(false) => return Ok(None),
+        Ok(true) => match open.receive() {
+            Ok(Some(received)) => Ok(received),
+            Ok(None) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    if next.is_err() {
+        *channel = None;
+    }
+    next.map(|(message, _)| Some(message))
+}
+
 impl Channel {
     /// This side's end, and the one that a helper gets.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {

@@ -5,34 +5,25 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use caps::Capability;
 use nestrace_output::held_dir::HeldDir;
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, openat};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, VsockAddr, connect, getsockopt, socket, sockopt,
-};
-use nix::sys::stat::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::Helper;
 use super::channel::{Channel, Received};
+use super::socket_place::SocketPlace;
 use crate::agent_address::Address;
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
-use crate::topology::namespace;
 
 /// How long it may take to answer: it waits for a vsock, and for nothing else.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long a vsock may take to connect. Whoever asks comes again.
-const VSOCK: Duration = Duration::from_millis(200);
+/// A port of QEMU 7.2 may stay throttled until the next client leaves (see [`Address::connect`]).
+const AGAIN: bool = true;
 
 /// What the recorder says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,26 +31,13 @@ enum Order {
     /// At first: the folder of the bundle, which comes beside it, is this user's until it is given back.
     Bundle { lent_to: Option<u32> },
     /// At first: where an agent is connected to; beside it the folder of its socket.
-    Agent(AgentPlace),
+    Agent(SocketPlace),
     /// All was said: give up what is not needed for it.
     Begin,
     /// Connect to the agent with this number.
     Connect(usize),
-    /// The recording is closed.
-    GiveBack,
-}
-
-/// Where an agent is connected to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum AgentPlace {
-    /// A socket of this name in the folder; of `peer` only, where that is known.
-    Unix { name: String, peer: Option<u32> },
-    /// The folder could not be opened.
-    Nowhere { why: String },
-    /// A name without a folder.
-    Abstract { name: String, peer: Option<u32> },
-    /// A guest's vsock.
-    Vsock { cid: u32, port: u32 },
+    /// The recording into the bundle with this number is closed.
+    GiveBack(usize),
 }
 
 /// What the keeper says; a connection comes beside it.
@@ -85,15 +63,17 @@ impl Keeper {
     /// What the system says, or the keeper.
     pub fn begin(
         &self,
-        bundle: &HeldDir,
+        bundles: &[Arc<HeldDir>],
         user: Option<User>,
         agents: &[Address],
     ) -> io::Result<()> {
         let lent_to = user.filter(|user| !user.is_real).map(|user| user.uid);
         let channel = self.lock();
-        channel.send(&Order::Bundle { lent_to }, &[bundle.as_fd()])?;
+        for bundle in bundles {
+            channel.send(&Order::Bundle { lent_to }, &[bundle.as_fd()])?;
+        }
         for address in agents {
-            let (place, folder) = place_of(address);
+            let (place, folder) = SocketPlace::of(address);
             let folder: Vec<BorrowedFd<'_>> = folder.iter().map(AsFd::as_fd).collect();
             channel.send(&Order::Agent(place), &folder)?;
         }
@@ -112,12 +92,12 @@ impl Keeper {
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The bundle is closed and belongs to whom it should belong.
+    /// The bundle with this number is closed and belongs to whom it should belong.
     ///
     /// # Errors
     /// What the system said.
-    pub fn give_back(&self) -> io::Result<()> {
-        ask(&self.lock(), &Order::GiveBack, &[]).map(drop)
+    pub fn give_back(&self, number: usize) -> io::Result<()> {
+        ask(&self.lock(), &Order::GiveBack(number), &[]).map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, Channel> {
@@ -132,50 +112,12 @@ fn ask(channel: &Channel, order: &Order, with: &[BorrowedFd<'_>]) -> io::Result<
     Ok(with)
 }
 
-/// What the keeper has to know of an address, found out while there are privileges.
-fn place_of(address: &Address) -> (AgentPlace, Option<File>) {
-    match address {
-        Address::Vsock { cid, port } => {
-            let (cid, port) = (*cid, *port);
-            (AgentPlace::Vsock { cid, port }, None)
-        }
-        Address::Unix { pid, path } => {
-            // What a user typed may be anybody's.
-            let peer = (*pid != std::process::id()).then_some(*pid);
-            if let Some(name) = path.strip_prefix('@') {
-                let name = name.to_owned();
-                return (AgentPlace::Abstract { name, peer }, None);
-            }
-            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-            let folder = if folder.is_empty() { "/" } else { folder };
-            let name = name.to_owned();
-            match folder_of(peer, Path::new(folder)) {
-                Ok(folder) => (AgentPlace::Unix { name, peer }, Some(folder)),
-                Err(error) => {
-                    let why = error.to_string();
-                    (AgentPlace::Nowhere { why }, None)
-                }
-            }
-        }
-    }
-}
-
-fn folder_of(peer: Option<u32>, folder: &Path) -> io::Result<File> {
-    match peer {
-        Some(pid) => namespace::open_in_root(pid, folder, OFlag::O_PATH | OFlag::O_DIRECTORY),
-        None => std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(folder),
-    }
-}
-
 /// What the keeper has.
 #[derive(Default)]
 struct State {
-    bundle: Option<OwnedFd>,
-    lent_to: Option<u32>,
-    agents: Vec<(AgentPlace, Option<OwnedFd>)>,
+    /// Each with the user that it is lent to.
+    bundles: Vec<(Option<OwnedFd>, Option<u32>)>,
+    agents: Vec<(SocketPlace, Option<OwnedFd>)>,
     has_begun: bool,
 }
 
@@ -203,8 +145,8 @@ pub(super) fn run(channel: &Channel) -> io::Result<()> {
         }
     };
     // Also where the recorder was killed.
-    let given = state.give_back();
-    ended.and(given)
+    let given = (0..state.bundles.len()).map(|number| state.give_back(number));
+    ended.and(given.fold(Ok(()), Result::and))
 }
 
 impl State {
@@ -214,8 +156,7 @@ impl State {
         match order {
             Order::Bundle { .. } | Order::Agent(_) | Order::Begin if self.has_begun => too_late(),
             Order::Bundle { lent_to } => {
-                self.lent_to = lent_to;
-                self.bundle = with;
+                self.bundles.push((with, lent_to));
                 Ok(None)
             }
             Order::Agent(place) => {
@@ -232,81 +173,19 @@ impl State {
             }
             Order::Connect(index) => {
                 let (place, folder) = self.agents.get(index).ok_or(io::ErrorKind::NotFound)?;
-                connect_to(place, folder.as_ref()).map(Some)
+                place.connect(folder.as_ref(), AGAIN).map(Some)
             }
-            Order::GiveBack => self.give_back().map(|()| None),
+            Order::GiveBack(number) => self.give_back(number).map(|()| None),
         }
     }
 
-    fn give_back(&mut self) -> io::Result<()> {
-        let (Some(user), Some(bundle)) = (self.lent_to.take(), &self.bundle) else {
+    fn give_back(&mut self, number: usize) -> io::Result<()> {
+        let Some((Some(bundle), lent_to)) = self.bundles.get_mut(number) else {
+            return Ok(());
+        };
+        let Some(user) = lent_to.take() else {
             return Ok(());
         };
         HeldDir::from(File::from(bundle.try_clone()?)).take_back(user)
-    }
-}
-
-fn connect_to(place: &AgentPlace, folder: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    match (place, folder) {
-        (AgentPlace::Unix { name, peer }, Some(folder)) => {
-            let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            // Of a folder that a user typed a link is followed, as a first connection does.
-            let flags = match peer {
-                Some(_) => flags,
-                None => flags.difference(OFlag::O_NOFOLLOW),
-            };
-            let socket = File::from(openat(folder, name.as_str(), flags, Mode::empty())?);
-            if !socket.metadata()?.file_type().is_socket() {
-                return Err(io::Error::other(
-                    "it is not a socket (links are not followed)",
-                ));
-            }
-            let short = format!("/proc/self/fd/{}", socket.as_raw_fd());
-            twice(&UnixAddr::new(short.as_str())?, *peer)
-        }
-        (AgentPlace::Unix { .. }, None) => Err(io::ErrorKind::NotFound.into()),
-        (AgentPlace::Abstract { name, peer }, _) => {
-            twice(&UnixAddr::new_abstract(name.as_bytes())?, *peer)
-        }
-        (AgentPlace::Vsock { cid, port }, _) => vsock(*cid, *port),
-        (AgentPlace::Nowhere { why }, _) => Err(io::Error::other(why.clone())),
-    }
-}
-
-/// A port of QEMU 7.2 may stay throttled until the next client leaves (see [`Address::connect`]).
-fn twice(address: &UnixAddr, peer: Option<u32>) -> io::Result<OwnedFd> {
-    drop(unix(address, peer)?);
-    unix(address, peer)
-}
-
-fn unix(address: &UnixAddr, peer: Option<u32>) -> io::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(fd.as_raw_fd(), address)?;
-    let found = getsockopt(&fd, sockopt::PeerCredentials)?.pid();
-    match peer {
-        Some(peer) if i64::from(found) != i64::from(peer) => Err(io::Error::other(format!(
-            "process {found} listens there, not process {peer}"
-        ))),
-        _ => Ok(fd),
-    }
-}
-
-fn vsock(cid: u32, port: u32) -> io::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
-    match connect(fd.as_raw_fd(), &VsockAddr::new(cid, port)) {
-        Ok(()) => return Ok(fd),
-        Err(Errno::EINPROGRESS) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let timeout = PollTimeout::try_from(VSOCK).unwrap_or(PollTimeout::ZERO);
-    let mut waiting = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-    if poll(&mut waiting, timeout)? == 0 {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    match getsockopt(&fd, sockopt::SocketError)? {
-        0 => Ok(fd),
-        error => Err(io::Error::from_raw_os_error(error)),
     }
 }

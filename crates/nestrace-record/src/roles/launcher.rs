@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,12 @@ enum Order {
     Bundle {
         name: OsString,
         older: Option<OsString>,
+        /// Of a flight recorder's, which may be several: the name that it gets by [`Order::Appear`], and whether that
+        /// replaces an older bundle.
+        unseen: Option<(OsString, bool)>,
     },
+    /// The bundle with this number can be read: give it its name.
+    Appear(usize),
     /// Everything is live: start the command, and remove the older bundle if that went well.
     Start,
     /// The bundle is kept: remove the older one.
@@ -53,6 +59,8 @@ enum Said {
     Started { older: Option<String> },
     /// The command could not be started.
     NotStarted { error: Option<i32>, text: String },
+    /// The bundle has its name, or why not.
+    Appeared(Result<(), String>),
     /// The bundle was kept or removed; why the older one is still there.
     Done { older: Option<String> },
     /// The command ended with this wait status.
@@ -67,6 +75,8 @@ pub struct Launcher {
     without_command: Mutex<Option<Child>>,
     /// The wait status of a command that ended while something else was answered.
     ended: Mutex<Option<i32>>,
+    /// It goes on without a command too: bundles wait for their names.
+    stays: AtomicBool,
 }
 
 impl Launcher {
@@ -80,6 +90,7 @@ impl Launcher {
             channel,
             without_command: Mutex::new(command.is_empty().then_some(child)),
             ended: Mutex::new(None),
+            stays: AtomicBool::new(false),
         })
     }
 
@@ -91,7 +102,11 @@ impl Launcher {
         let order = Order::Bundle {
             name: bundle.name.clone(),
             older: bundle.older.clone(),
+            unseen: bundle.unseen.clone(),
         };
+        if bundle.unseen.is_some() {
+            self.stays.store(true, Ordering::Relaxed);
+        }
         let input = io::stdin();
         let with = [input.as_fd(), bundle.around.as_fd(), bundle.dir.as_fd()];
         self.channel.send(&order, &with)
@@ -104,6 +119,7 @@ impl Launcher {
     pub(crate) fn launch(&self) -> io::Result<Option<String>> {
         self.channel.send(&Order::Start, &[])?;
         match self.answer()? {
+            Said::Started { older } if self.stays.load(Ordering::Relaxed) => Ok(older),
             Said::Started { older } => {
                 let child = self.without_command.lock();
                 let child = child.unwrap_or_else(PoisonError::into_inner).take();
@@ -127,7 +143,19 @@ impl Launcher {
         self.done(&Order::Settle)
     }
 
-    /// The bundle is removed, and an older one has its name again.
+    /// The bundle with this number, in the order of [`Self::begin`], gets its name.
+    ///
+    /// # Errors
+    /// Why not, or that the launcher is gone.
+    pub(crate) fn appear(&self, number: usize) -> io::Result<()> {
+        self.channel.send(&Order::Appear(number), &[])?;
+        match self.answer()? {
+            Said::Appeared(appeared) => appeared.map_err(io::Error::other),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// The bundle is removed, and an older one has its name again. Bundles that have appeared stay.
     ///
     /// # Errors
     /// Where the launcher is gone.
@@ -201,13 +229,19 @@ pub(super) fn run(channel: &Channel, command: &[OsString]) -> io::Result<()> {
     let mut state = State {
         command,
         input: None,
-        bundle: None,
+        bundles: Vec::new(),
+        is_flight: false,
         child: None,
     };
     loop {
         if state.wait(channel)? == Woken::ByChild {
             let status = state.ended()?;
-            return channel.send(&Said::Ended(status), &[]);
+            channel.send(&Said::Ended(status), &[])?;
+            if !state.has_unseen() {
+                return Ok(());
+            }
+            state.child = None;
+            continue;
         }
         let Some((order, with)) = channel.receive()? else {
             // A recorder that is gone before its command was started recorded nothing: what it would have replaced, is there
@@ -217,7 +251,8 @@ pub(super) fn run(channel: &Channel, command: &[OsString]) -> io::Result<()> {
         if let Some(said) = state.obey(order, with)? {
             channel.send(&said, &[])?;
             // Without a command there is nothing more to do with the caller's rights.
-            if state.child.is_none() && !matches!(said, Said::NotStarted { .. }) {
+            let goes_on = matches!(said, Said::NotStarted { .. }) || state.has_unseen();
+            if state.child.is_none() && !goes_on {
                 return Ok(());
             }
         }
@@ -260,7 +295,9 @@ enum Woken {
 struct State<'a> {
     command: &'a [OsString],
     input: Option<OwnedFd>,
-    bundle: Option<BundleDir>,
+    /// One, or those of a flight recorder.
+    bundles: Vec<BundleDir>,
+    is_flight: bool,
     child: Option<(Child, OwnedFd)>,
 }
 
@@ -294,13 +331,19 @@ impl State<'_> {
     /// What is answered, if anything is.
     fn obey(&mut self, order: Order, with: Vec<OwnedFd>) -> io::Result<Option<Said>> {
         match order {
-            Order::Bundle { name, older } if self.bundle.is_none() => {
+            Order::Bundle {
+                name,
+                older,
+                unseen,
+            } if self.bundles.iter().all(BundleDir::is_unseen) => {
                 let [input, around, dir] =
                     <[OwnedFd; 3]>::try_from(with).map_err(|_| io::ErrorKind::InvalidData)?;
                 self.input = Some(input);
-                self.bundle = Some(BundleDir::taken_over(HandedOver {
+                self.is_flight = unseen.is_some();
+                self.bundles.push(BundleDir::taken_over(HandedOver {
                     name,
                     older,
+                    unseen,
                     around: File::from(around).into(),
                     dir: File::from(dir).into(),
                 }));
@@ -319,9 +362,21 @@ impl State<'_> {
             Order::Settle => Ok(Some(Said::Done {
                 older: self.settle(),
             })),
+            Order::Appear(number) => {
+                let bundle = self.bundles.get_mut(number);
+                let bundle = bundle.filter(|bundle| bundle.is_unseen());
+                let bundle = bundle.ok_or(io::ErrorKind::NotFound)?;
+                let appeared = bundle.take_wanted_name();
+                let appeared = appeared.map_err(|error| with_causes(&error));
+                Ok(Some(Said::Appeared(appeared)))
+            }
             Order::Discard => {
-                if let Some(mut bundle) = self.bundle.take() {
-                    bundle.discard();
+                let mut bundles = std::mem::take(&mut self.bundles);
+                for bundle in &mut bundles {
+                    // What a flight recorder has written is kept.
+                    if bundle.is_unseen() || !self.is_flight {
+                        bundle.discard();
+                    }
                 }
                 Ok(Some(Said::Done { older: None }))
             }
@@ -353,8 +408,14 @@ impl State<'_> {
 
     /// Removes the older bundle, or says why it is still there.
     fn settle(&mut self) -> Option<String> {
-        let settled = self.bundle.as_mut().map_or(Ok(()), BundleDir::settle);
-        settled.err().map(|error| with_causes(&error))
+        let settled = self.bundles.iter_mut().map(BundleDir::settle);
+        let failed = settled.filter_map(Result::err).last();
+        failed.map(|error| with_causes(&error))
+    }
+
+    /// Whether a bundle waits for its name.
+    fn has_unseen(&self) -> bool {
+        self.bundles.iter().any(BundleDir::is_unseen)
     }
 }
 

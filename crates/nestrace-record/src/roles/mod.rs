@@ -3,6 +3,7 @@
 //! | process | does | keeps |
 //! |---|---|---|
 //! | finder | looks at processes, programs, monitors and images, before a recording begins | `CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`; writes nothing, connects to nothing |
+//! | asker | asks QEMU's monitors for jobs and limits | uid 0, `CAP_DAC_READ_SEARCH`, no files, no programs |
 //! | keeper | connects to an agent anew, gives the bundle back to root | uid 0, no reading, no programs |
 //! | launcher | starts and ends `-- COMMAND`, removes the bundle that is replaced | everything; reads orders of five words |
 //! | reader | reads QEMU's memory and the tables of qcow2 images, through descriptors that it gets | nothing; opens and connects to nothing |
@@ -11,11 +12,13 @@
 //! A helper ends when its recorder does: its socket, which is its standard input, has no other end then. Whoever embeds
 //! [`Recorder`](crate::recording::Recorder) in a program calls [`run_if_asked`] first of all in `main`.
 
+pub mod asker;
 pub mod channel;
 pub mod finder;
 pub mod keeper;
 pub mod launcher;
 pub mod reader;
+mod socket_place;
 pub mod watcher;
 
 use std::env;
@@ -32,6 +35,7 @@ const WORD: &str = "--as-role";
 /// A kind of helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Helper {
+    Asker,
     Finder,
     Keeper,
     Launcher,
@@ -49,7 +53,8 @@ pub(crate) enum Inherits {
 }
 
 impl Helper {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
+        Self::Asker,
         Self::Finder,
         Self::Keeper,
         Self::Launcher,
@@ -59,6 +64,7 @@ impl Helper {
 
     const fn word(self) -> &'static str {
         match self {
+            Self::Asker => "asker",
             Self::Finder => "finder",
             Self::Keeper => "keeper",
             Self::Launcher => "launcher",
@@ -70,6 +76,7 @@ impl Helper {
     /// What `ps` calls it, in 15 characters.
     const fn name(self) -> &'static std::ffi::CStr {
         match self {
+            Self::Asker => c"nestrace-ask",
             Self::Finder => c"nestrace-find",
             Self::Keeper => c"nestrace-keeper",
             Self::Launcher => c"nestrace-launch",
@@ -126,6 +133,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     // SAFETY: the name ends with a NUL.
     let _ = unsafe { libc::prctl(libc::PR_SET_NAME, helper.name().as_ptr()) };
     let done = Channel::of_stdin().and_then(|channel| match helper {
+        Helper::Asker => asker::run(&channel),
         Helper::Finder => finder::run(channel),
         Helper::Keeper => keeper::run(&channel),
         Helper::Launcher => launcher::run(&channel, &args.collect::<Vec<OsString>>()),

@@ -81,6 +81,8 @@ pub struct Reader {
     waiting: VecDeque<Question>,
     backends: Vec<(usize, Backend)>,
     notes: Vec<String>,
+    /// The answer to [`Self::begin_maps`], once it has come.
+    maps_written: Option<Result<(), String>>,
 }
 
 impl Reader {
@@ -94,6 +96,7 @@ impl Reader {
             waiting: VecDeque::new(),
             backends: Vec::new(),
             notes: Vec::new(),
+            maps_written: None,
         })
     }
 
@@ -206,6 +209,28 @@ impl Reader {
         written.map_err(io::Error::other)
     }
 
+    /// The first look without waiting for it: the next one finds what it has.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin_first(&self, file: &File) -> io::Result<()> {
+        self.say(&Order::ReadFirst, Some(file))
+    }
+
+    /// The second look without waiting for it; [`Self::are_maps_written`] says when it is over.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn begin_maps(&mut self) -> io::Result<()> {
+        self.maps_written = None;
+        self.say(&Order::Write, None)
+    }
+
+    /// Whether the maps are written, or why they could not be; `None`: not yet.
+    pub fn are_maps_written(&mut self) -> Option<Result<(), String>> {
+        self.maps_written.take()
+    }
+
     /// Images that could not be opened or understood, in words.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
@@ -238,8 +263,9 @@ impl Reader {
         match word {
             Word::Backend { guest, backend } => self.backends.push((guest, backend)),
             Word::Note(note) => self.notes.push(note),
-            // An answer that came too late.
-            Word::Begun(_) | Word::HasRead | Word::NoMoreBackends | Word::Written(_) => {}
+            Word::Written(written) => self.maps_written = Some(written),
+            // An answer that came too late, or was not waited for.
+            Word::Begun(_) | Word::HasRead | Word::NoMoreBackends => {}
         }
     }
 

@@ -15,7 +15,7 @@ use nix::dir::Dir;
 use serde::{Deserialize, Serialize};
 
 use super::Helper;
-use super::channel::{Channel, Received};
+use super::channel::{Channel, Received, next_of};
 use crate::sandbox::system_calls::Role;
 use crate::sandbox::{Sandbox, User};
 use crate::topology::image_file::{FileIdentity, identity_in};
@@ -103,23 +103,8 @@ impl Watcher {
     /// What the system says.
     pub fn changes(&mut self) -> io::Result<Vec<Changes>> {
         let mut all = Vec::new();
-        while let Some(channel) = &self.channel {
-            let next = match channel.wait(Duration::ZERO) {
-                Ok(false) => break,
-                Ok(true) => channel.receive(),
-                Err(error) => Err(error),
-            };
-            match next {
-                Ok(Some((changes, _))) => all.push(changes),
-                Ok(None) => {
-                    self.channel = None;
-                    return Err(io::ErrorKind::BrokenPipe.into());
-                }
-                Err(error) => {
-                    self.channel = None;
-                    return Err(error);
-                }
-            }
+        while let Some(changes) = next_of(&mut self.channel, Duration::ZERO)? {
+            all.push(changes);
         }
         Ok(all)
     }

@@ -48,7 +48,10 @@ pub(super) struct Ruleset(OwnedFd);
 impl Ruleset {
     /// Files in this folder may be made, written, read and removed, and the files `readable` read. `None` where the
     /// kernel has no Landlock.
-    pub(super) fn of_folder(folder: BorrowedFd<'_>, readable: &[&str]) -> io::Result<Option<Self>> {
+    pub(super) fn of_folders(
+        folders: &[BorrowedFd<'_>],
+        readable: &[&str],
+    ) -> io::Result<Option<Self>> {
         let Some(version) = version() else {
             return Ok(None);
         };
@@ -67,7 +70,9 @@ impl Ruleset {
         };
         let rules = Self(descriptor(rules)?);
         let in_folder = WRITE_FILE | READ_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE;
-        rules.allow(folder, in_folder & handled)?;
+        for folder in folders {
+            rules.allow(*folder, in_folder & handled)?;
+        }
         for path in readable {
             // What is not there cannot be read either.
             if let Ok(file) = File::open(path) {

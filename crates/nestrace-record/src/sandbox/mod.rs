@@ -10,7 +10,7 @@ mod user;
 
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,17 +79,17 @@ impl Sandbox {
         })
     }
 
-    /// Of all files it may open only those in this folder, from now on, and make and remove files there; and read `readable`.
+    /// Of all files it may open only those in these folders, from now on, and make and remove files there; and read `readable`.
     /// A kernel without Landlock (before 5.13, or where it is switched off) leaves it with the rights of its user.
     ///
     /// # Errors
     /// [`SandboxError::Landlock`].
-    pub fn with_folder(
+    pub fn with_folders(
         mut self,
-        folder: impl AsFd,
+        folders: &[BorrowedFd<'_>],
         readable: &[&str],
     ) -> Result<Self, SandboxError> {
-        let files = Ruleset::of_folder(folder.as_fd(), readable);
+        let files = Ruleset::of_folders(folders, readable);
         self.files = files.map_err(SandboxError::Landlock)?.map(Arc::new);
         Ok(self)
     }

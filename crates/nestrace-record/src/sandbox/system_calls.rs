@@ -28,6 +28,8 @@ pub enum Role {
     Reader,
     /// Connects to agents and gives the bundle back. It opens folders and places, never what is in a file.
     Keeper,
+    /// Asks QEMU's monitors. It opens places of sockets, never what is in a file.
+    Asker,
     /// Finds guests. It opens files for reading, and connects to nothing.
     Finder,
 }
@@ -195,6 +197,13 @@ const KEEPER: &[(libc::c_long, &[Way])] = &[
     (libc::SYS_ioctl, &[&[(1, u64::MAX, libc::FIONBIO as u64)]]),
 ];
 
+const ASKER: &[(libc::c_long, &[Way])] = &[
+    (libc::SYS_openat, &[&[(2, O_PATH, O_PATH)]]),
+    (libc::SYS_socket, &[&[(0, u64::MAX, libc::AF_UNIX as u64)]]),
+    (libc::SYS_connect, ANY),
+    (libc::SYS_ioctl, &[&[(1, u64::MAX, libc::FIONBIO as u64)]]),
+];
+
 const FINDER: &[(libc::c_long, &[Way])] = &[
     (
         libc::SYS_openat,
@@ -223,6 +232,7 @@ fn calls_of(role: Role) -> impl Iterator<Item = &'static (libc::c_long, &'static
         Role::Reader => [READER, &[]],
         Role::Watcher => [&[], &[]],
         Role::Keeper => [KEEPER, &[]],
+        Role::Asker => [ASKER, &[]],
         Role::Finder => [FINDER, FINDER_OLDER],
     };
     ALL.iter().chain(ALL_OLDER).chain(own[0]).chain(own[1])

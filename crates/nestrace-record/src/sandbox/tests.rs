@@ -60,7 +60,9 @@ fn a_recorder_is_its_user_and_has_its_folder() {
     .unwrap();
     let held = File::open(folder.path()).unwrap();
     let sandbox = Sandbox::new(Role::Recorder, Some(user), &[]).unwrap();
-    let sandbox = sandbox.with_folder(held.as_fd(), &["/proc/stat"]).unwrap();
+    let sandbox = sandbox
+        .with_folders(&[held.as_fd()], &["/proc/stat"])
+        .unwrap();
     let (inside, beside) = (folder.path().join("file"), outside.path().join("file"));
     within(&sandbox, move || {
         assert_eq!(Uid::current().as_raw(), user.uid);

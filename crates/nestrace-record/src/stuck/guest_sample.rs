@@ -8,10 +8,10 @@ use nestrace_probes::refusal::with_causes;
 use nestrace_stuck::facts::{DiskFacts, GuestFacts, RingFacts, ThreadFacts};
 use nestrace_trace::manifest::{Device, Guest};
 
-use super::cgroup::Hierarchies;
 use super::rings::{self, Ring};
 use super::threads::{self, Thread};
-use super::{monitor, servers};
+use super::{limits, monitor, servers};
+use crate::cgroup::Hierarchies;
 use crate::guest::process::Process;
 use crate::guest::qmp::now::{self, Now};
 
@@ -111,7 +111,7 @@ pub(super) fn facts(
         run_state: now.answer().and_then(|answer| answer.run_state.clone()),
         monitor_silence: now.monitor.as_ref().and_then(|m| m.as_ref().err().cloned()),
         is_stopped: is_stopped(before) && is_stopped(&now),
-        cgroup: hierarchies.facts(pid, devices),
+        cgroup: limits::of_cgroups(hierarchies, pid, devices),
         rings: busy(rings::facts(&before.rings, &now.rings)),
         jobs: monitor::jobs(now.answer()),
         disks,

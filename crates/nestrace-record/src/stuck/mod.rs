@@ -5,11 +5,11 @@
 //! the process that was started reads them ([`asleep`]).
 
 pub mod asleep;
-mod cgroup;
 mod devices;
 mod guest_sample;
 mod images;
 mod kernel_threads;
+mod limits;
 pub mod monitor;
 pub mod rings;
 mod sample;

@@ -1,11 +1,11 @@
 //! What QMP said twice, as facts of disks.
 
-use nestrace_stuck::facts::{DiskCounts, DiskFacts, DiskLimits, JobFacts};
+use nestrace_stuck::facts::{DiskCounts, DiskFacts, JobFacts};
 use nestrace_trace::manifest::Disk;
 
-use super::images;
-use crate::guest::qmp::BlockInfo;
-use crate::guest::qmp::now::{BlockNow, CountsNow, MediumNow, Now, QueuesNow};
+use super::{images, limits, servers};
+use crate::guest::qmp::disk_row::{is_of, is_row_of};
+use crate::guest::qmp::now::{BlockNow, CountsNow, Now, QueuesNow};
 
 /// The disks of a guest: as the topology has them, with what QMP said at both samples.
 #[must_use]
@@ -13,7 +13,8 @@ pub fn disks(known: &[Disk], before: Option<&Now>, now: Option<&Now>) -> Vec<Dis
     let n_on_scsi = known.iter().filter(|disk| is_on_scsi(disk)).count();
     let of = |disk: &Disk| {
         let row = now.and_then(|now| row_of(disk, &now.blocks));
-        let medium = row.and_then(|row| row.medium.clone()).unwrap_or_default();
+        let medium = row.and_then(|row| row.info.inserted.as_ref());
+        let limits = now.zip(row).map(|(now, row)| now.set.limits_of(&row.info));
         let counts = |now: Option<&Now>| {
             let rows = &now?.stats;
             let own = rows.iter().find(|row| {
@@ -37,9 +38,9 @@ pub fn disks(known: &[Disk], before: Option<&Now>, now: Option<&Now>) -> Vec<Dis
             is_shared_queue: is_on_scsi(disk) && n_on_scsi > 1,
             completed: counted.zip(counts).map(|(a, b)| completed(&a, &b)),
             idle_ns: counts.and_then(|counts| counts.idle_time_ns),
-            limits: limits(&medium),
+            limits: limits::of_disk(&limits.unwrap_or_default()),
             images: disk.images.iter().map(images::facts).collect(),
-            remote: super::servers::remote(&medium.file),
+            remote: medium.and_then(|medium| servers::remote(&medium.file)),
         }
     };
     known.iter().map(of).collect()
@@ -49,25 +50,8 @@ fn is_on_scsi(disk: &Disk) -> bool {
     disk.bus == "virtio-scsi"
 }
 
-/// Whether a row with these names is of a disk.
-fn is_of(disk: &Disk, device: Option<&str>, qdev: Option<&str>, node: Option<&str>) -> bool {
-    let info = BlockInfo {
-        qdev: qdev.map(str::to_owned),
-        ..BlockInfo::default()
-    };
-    if let (Some(own), Some(id)) = (disk.qdev.as_deref(), info.qdev_id()) {
-        return own == id;
-    }
-    device.is_some_and(|device| !device.is_empty() && device == disk.name)
-        || node.is_some_and(|node| disk.node.as_deref() == Some(node))
-}
-
 fn row_of<'a>(disk: &Disk, rows: &'a [BlockNow]) -> Option<&'a BlockNow> {
-    rows.iter().find(|row| {
-        let node = row.info.inserted.as_ref();
-        let node = node.and_then(|node| node.node_name.as_deref());
-        is_of(disk, Some(&row.info.device), row.info.qdev.as_deref(), node)
-    })
+    rows.iter().find(|row| is_row_of(disk, &row.info))
 }
 
 /// Requests that the disk's device has taken and not completed; those of a controller, where there is only one.
@@ -109,26 +93,15 @@ fn completed(before: &CountsNow, now: &CountsNow) -> DiskCounts {
     }
 }
 
-const fn limits(medium: &MediumNow) -> DiskLimits {
-    DiskLimits {
-        iops: medium.iops,
-        iops_rd: medium.iops_rd,
-        iops_wr: medium.iops_wr,
-        bps: medium.bps,
-        bps_rd: medium.bps_rd,
-        bps_wr: medium.bps_wr,
-    }
-}
-
 /// Jobs that have not ended.
 #[must_use]
 pub fn jobs(now: Option<&Now>) -> Vec<JobFacts> {
-    let jobs = now.into_iter().flat_map(|now| &now.jobs);
-    let running = jobs.filter(|job| !matches!(job.status.as_str(), "concluded" | "null"));
+    let jobs = now.into_iter().flat_map(|now| now.set.jobs(&[], 0));
+    let running = jobs.filter(|job| !job.has_ended());
     let facts = running.map(|job| JobFacts {
-        id: job.id.clone(),
-        kind: job.kind.clone(),
-        status: job.status.clone(),
+        id: job.id,
+        kind: job.kind,
+        status: job.status,
     });
     facts.collect()
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nestrace_stuck::facts::Facts;
 
-use super::cgroup::Hierarchies;
 use super::guest_sample::{self, GuestSample, Target};
 use super::{devices, kernel_threads};
+use crate::cgroup::Hierarchies;
 use crate::guest::{DiscoverError, Discovery, Selection, discover_within, not_examined};
 use crate::side_by_side::side_by_side;
 

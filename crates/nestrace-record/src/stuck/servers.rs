@@ -8,6 +8,7 @@ use std::fs;
 
 use nestrace_probes::proc_file;
 use nestrace_stuck::facts::{ProcessFacts, RemoteFacts};
+use nestrace_trace::manifest::REMOTE_CLIENTS;
 use serde_json::Value;
 
 use super::threads;
@@ -30,9 +31,6 @@ pub enum Address {
 /// What QEMU's name of a file says of a server; `None` for files and devices.
 #[must_use]
 pub fn remote(file: &str) -> Option<RemoteFacts> {
-    const DRIVERS: [&str; 8] = [
-        "nbd", "rbd", "iscsi", "gluster", "ssh", "http", "https", "nfs",
-    ];
     let protocol = file.split_once(':').map(|(protocol, _)| protocol);
     let protocol = protocol
         .and_then(|it| it.split('+').next())
@@ -41,11 +39,13 @@ pub fn remote(file: &str) -> Option<RemoteFacts> {
         Some(json) => driver_of(&serde_json::from_str(json).ok()?)?,
         None => protocol.to_owned(),
     };
-    DRIVERS.contains(&driver.as_str()).then(|| RemoteFacts {
-        driver,
-        address: file.to_owned(),
-        stopped_server: None,
-    })
+    REMOTE_CLIENTS
+        .contains(&driver.as_str())
+        .then(|| RemoteFacts {
+            driver,
+            address: file.to_owned(),
+            stopped_server: None,
+        })
 }
 
 /// The lowest driver of a description.

@@ -206,10 +206,10 @@ impl Survey {
             _ => Vec::new(),
         };
         if members.is_empty() {
+            let is_on_server = entry.to_mount().server().is_some();
             let message = match entry.fs_type.as_str() {
                 "tmpfs" | "ramfs" | "hugetlbfs" => "is in memory: it has no block device",
-                "nfs" | "nfs4" | "cifs" | "smb3" | "ceph" | "9p" | "virtiofs" | "afs"
-                | "glusterfs" => {
+                _ if is_on_server => {
                     "is on another machine: the host's block layer does not see its I/O"
                 }
                 "overlay" => {
@@ -260,7 +260,8 @@ impl Survey {
             self.device(beneath);
         }
         if let Some(backing) = found.loop_backing {
-            let image = self.loop_file(&name, &backing);
+            let mut image = self.loop_file(&name, &backing);
+            image.start = backing.start;
             if let Some(device) = self.devices.get_mut(&dev) {
                 device.beneath.extend(image.devices.iter().cloned());
                 device.loop_file = Some(image);

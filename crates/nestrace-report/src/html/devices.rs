@@ -10,7 +10,8 @@ use crate::table::Table;
 use crate::text::amplification::{MADE_OF_IT, layers};
 use crate::text::device_name;
 use crate::text::devices::{
-    NO_PATHS, WHAT_FILES, WHO_IN_GUEST, WHO_USED, beyond_data, depth, files_table, users_table,
+    NO_PATHS, WHAT_FILES, WHO_IN_GUEST, WHO_USED, at_server, beyond_data, depth, files_table,
+    users_table,
 };
 use crate::text::guests::{
     AS_QEMU_ACCOUNTS, IMAGE_FILES, done_to, on_what, qemu_table, used_images,
@@ -41,6 +42,9 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
     let body = html! {
         (table(&HEAD, &rows))
         (note("Q2C: from queue to completion. D2C: at the device. Both are the mean and the 99th percentile of I/O with data. Depth: mean number of requests in flight. Sequential: share of requests that begin where the one before ended."))
+        @for (device, server) in shown().filter_map(|device| Some((device, at_server(device)?))) {
+            (note(&format!("{}: {server}.", device_name(device, None))))
+        }
         @for beyond in shown().filter_map(|device| beyond_data(device, None)) {
             (note(&format!("{beyond}.")))
         }

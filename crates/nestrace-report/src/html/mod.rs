@@ -1,13 +1,15 @@
 //! The report: one HTML file that needs nothing else, for a screen, a phone and a printer.
 //!
-//! First the answer, then the slowest calls and I/Os, where the time goes, what was found, the plots, and what is
+//! First the answer, then the slowest calls and I/Os, the calls of programs, where the time goes, what was found, the plots, and what is
 //! missing. There is no script in it and nothing is fetched; names that come from a recording are escaped.
 
 mod breakdown;
+mod calls;
 pub mod compare;
 mod devices;
 mod figure;
 mod findings;
+pub mod fleet;
 pub mod lab;
 mod page;
 
@@ -46,6 +48,7 @@ pub fn render(analysis: &Analysis) -> Result<String, DrawError> {
         }
         (section("answer", "In short", &paragraphs(answer::sentences(analysis))))
         (slowest(&plots)?)
+        (calls::calls(analysis))
         (where_the_time_goes(analysis, &plots)?)
         (findings::findings(analysis))
         (of_each_disk(&plots)?)

@@ -18,6 +18,8 @@ pub enum Hue {
     HostFs,
     /// The host's queue.
     HostQueue,
+    /// The host's devices that hand I/O on to others.
+    Stack,
     /// The host's device.
     Device,
     /// Flushes of the device.
@@ -37,13 +39,14 @@ pub(crate) const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
 
 impl Hue {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::GuestFs,
         Self::Guest,
         Self::Virt,
         Self::Qemu,
         Self::HostFs,
         Self::HostQueue,
+        Self::Stack,
         Self::Device,
         Self::Flush,
         Self::Neutral,
@@ -57,6 +60,7 @@ impl Hue {
             Self::Qemu => RGBColor(0xe0, 0x7b, 0x16),
             Self::HostFs => RGBColor(0x2c, 0x96, 0x5a),
             Self::HostQueue => RGBColor(0xb5, 0x94, 0x0b),
+            Self::Stack => RGBColor(0xd2, 0x5f, 0xa8),
             Self::Device => RGBColor(0xc8, 0x32, 0x4c),
             Self::Flush => RGBColor(0x7d, 0x1f, 0x4e),
             Self::Neutral => RGBColor(0x80, 0x88, 0x94),
@@ -72,6 +76,7 @@ impl Hue {
             Self::Qemu => "--qemu",
             Self::HostFs => "--host-fs",
             Self::HostQueue => "--host-queue",
+            Self::Stack => "--stack",
             Self::Device => "--device",
             Self::Flush => "--flush",
             Self::Neutral => "--neutral",
@@ -87,6 +92,7 @@ impl Hue {
             Self::Qemu => "QEMU",
             Self::HostFs => "host's file system",
             Self::HostQueue => "host's queue",
+            Self::Stack => "host's stacked devices",
             Self::Device => "device",
             Self::Flush => "device's flushes",
             Self::Neutral => "other",

@@ -4,7 +4,7 @@ use nestrace_analyzer::analysis::{Chains, Device, Segment};
 use nestrace_analyzer::verdict::DiskVerdict;
 
 use super::{Chart, Hue, Plot, Span, SpanRow, Spans, Subject, Unit};
-use crate::layers::is_folded;
+use crate::layers::{is_folded, layer_name};
 use crate::units::{of, time};
 
 /// Layer and strength of a segment.
@@ -16,14 +16,19 @@ pub(super) fn look(name: &str) -> (Hue, f64) {
         "virt_submit" => (Hue::Virt, 1.0),
         "virt_complete" => (Hue::Virt, 0.65),
         "qemu_submit" => (Hue::Qemu, 1.0),
+        "qemu_job" => (Hue::Qemu, 0.4),
         "qemu_between" => (Hue::Qemu, 0.8),
         "qemu_complete" => (Hue::Qemu, 0.6),
         "host_fs_submit" => (Hue::HostFs, 1.0),
         "host_fs_between" => (Hue::HostFs, 0.8),
         "host_fs_complete" => (Hue::HostFs, 0.6),
         "host_queue" => (Hue::HostQueue, 1.0),
+        "stack_submit" => (Hue::Stack, 1.0),
+        "stack_between" => (Hue::Stack, 0.8),
+        "stack_complete" => (Hue::Stack, 0.6),
         "device" => (Hue::Device, 1.0),
         "device_flush" => (Hue::Flush, 1.0),
+        "remote" => (Hue::Device, 0.7),
         _ => (Hue::Neutral, 1.0),
     }
 }
@@ -119,7 +124,7 @@ fn rows(subject: &Subject<'_>) -> Vec<SpanRow> {
                     mean(latency.mean),
                     beneath(chains)
                 ),
-                spans: stacked(segments.iter().map(part)),
+                spans: stacked(segments.iter().flat_map(parts)),
             })
             .collect();
     }
@@ -152,8 +157,19 @@ fn mean(ns: Option<u64>) -> String {
     )
 }
 
-fn part(segment: &Segment) -> (String, (Hue, f64), f64) {
-    (segment.name.to_owned(), look(segment.name), segment.share)
+/// A segment, or each of its layers.
+fn parts(segment: &Segment) -> Vec<(String, (Hue, f64), f64)> {
+    let look = look(segment.name);
+    match &segment.layers {
+        Some(layers) if segment.mean_ns > 0.0 => layers
+            .iter()
+            .map(|layer| {
+                let name = format!("{} {}", segment.name, layer_name(layer));
+                (name, look, segment.share * layer.mean_ns / segment.mean_ns)
+            })
+            .collect(),
+        _ => vec![(segment.name.to_owned(), look, segment.share)],
+    }
 }
 
 fn of_verdict(subject: &Subject<'_>, verdict: &DiskVerdict) -> SpanRow {
@@ -161,6 +177,7 @@ fn of_verdict(subject: &Subject<'_>, verdict: &DiskVerdict) -> SpanRow {
         ("qemu", (Hue::Qemu, 1.0), Some(verdict.qemu_own_ns)),
         ("host_fs", (Hue::HostFs, 1.0), Some(verdict.host_fs_ns)),
         ("host_queue", (Hue::HostQueue, 1.0), verdict.host_queue_ns),
+        ("stack", (Hue::Stack, 1.0), verdict.stack_ns),
         ("device", (Hue::Device, 1.0), verdict.device_ns),
     ];
     let share = |ns: u64| ns as f64 / verdict.qemu_ns as f64;

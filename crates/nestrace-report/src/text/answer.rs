@@ -13,23 +13,31 @@ use crate::units::{of, percent, share, time};
 const WORTH_NAMING: f64 = 0.05;
 /// Parts that are named; the tables hold all.
 const MAX_PARTS: usize = 3;
+/// What [`PARTS`] calls a server without its name.
+const AT_SERVER: &str = "at the server that holds the disk";
 /// Where a guest's I/O spends its time, in words, and the segments of each.
-const PARTS: [(&str, &[&str]); 6] = [
+const PARTS: [(&str, &[&str]); 9] = [
     ("in the guest's own queue", &["guest_queue"]),
     ("between guest and QEMU", &["virt_submit", "virt_complete"]),
+    ("for a job of QEMU's", &["qemu_job"]),
     ("in QEMU", &["qemu_submit", "qemu_between", "qemu_complete"]),
     (
         "in the host's file system",
         &["host_fs_submit", "host_fs_between", "host_fs_complete"],
     ),
     ("in the host's queue", &["host_queue"]),
+    (
+        "in the host's stacked devices",
+        &["stack_submit", "stack_between", "stack_complete"],
+    ),
     ("at the host's device", &["device", "device_flush"]),
+    (AT_SERVER, &["remote"]),
 ];
 /// Below this the recorded guests are alone on a device, as far as anyone cares.
 const ALONE: f64 = 0.02;
 
 /// Where a segment's time passes, in words.
-pub(super) fn place_of(segment: &str) -> Option<&'static str> {
+pub(crate) fn place_of(segment: &str) -> Option<&'static str> {
     let part = PARTS.iter().find(|(_, names)| names.contains(&segment));
     part.map(|(words, _)| *words)
 }
@@ -59,7 +67,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
                 chains: Some(chains),
                 verdict: None,
             };
-            led(analysis, disk, of_chains(chains))
+            led(analysis, disk, of_chains(analysis, chains))
         }
         (None, None) => vec![why_no_disk(analysis).to_owned()],
     };
@@ -69,7 +77,7 @@ pub(crate) fn sentences(analysis: &Analysis) -> Vec<String> {
         .max_by(|a, b| a.busy_share.total_cmp(&b.busy_share));
     let guests =
         !analysis.images.is_empty() || !analysis.qemu.is_empty() || !analysis.chains.is_empty();
-    sentences.splice(0..0, calls::sentence(analysis));
+    sentences.splice(0..0, calls::sentences(analysis));
     sentences.extend(busiest.map(|device| of_device(device, guests)));
     let more = |n: usize, one: &str, many: &str| {
         let n = n.saturating_sub(1) as u64;
@@ -94,7 +102,10 @@ fn of_one(analysis: &Analysis, disk: &DiskVerdict) -> Vec<String> {
             && chains.guest == disk.guest
             && chains.disk == disk.disk
     });
-    let figures = chains.map_or_else(|| of_disk(disk), of_chains);
+    let figures = chains.map_or_else(
+        || of_disk(analysis, disk),
+        |chains| of_chains(analysis, chains),
+    );
     let disk = lead::Disk {
         guest: &disk.guest,
         disk: &disk.disk,
@@ -122,7 +133,7 @@ fn most_followed(analysis: &Analysis) -> Option<&Chains> {
     followed.max_by_key(time_of)
 }
 
-fn of_disk(disk: &DiskVerdict) -> String {
+fn of_disk(analysis: &Analysis, disk: &DiskVerdict) -> String {
     let part = |ns: u64| percent(share(ns, disk.qemu_ns));
     let mean = disk.qemu_ns / disk.requests.max(1);
     let mut text = format!(
@@ -136,12 +147,20 @@ fn of_disk(disk: &DiskVerdict) -> String {
         part(disk.host_ns)
     ));
     match (disk.device_ns, disk.host_queue_ns) {
-        (Some(device), Some(queue)) => text.push_str(&format!(
-            " ({} at the device, {} in the host's queue, {} in its file system and page cache)",
-            part(device),
-            part(queue),
-            part(disk.host_fs_ns)
-        )),
+        (Some(device), Some(queue)) => {
+            let stack = disk
+                .stack_ns
+                .map(|ns| format!("{} in stacked devices, ", part(ns)));
+            text.push_str(&format!(
+                " ({} at the {}, {}{} in the host's queue, {} in its file system and page cache)",
+                part(device),
+                server_of(analysis, &disk.guest, &disk.disk)
+                    .unwrap_or_else(|| String::from("device")),
+                stack.unwrap_or_default(),
+                part(queue),
+                part(disk.host_fs_ns)
+            ));
+        }
         _ => text.push_str(" (bios were not recorded, so this includes file system and device)"),
     }
     text.push_str(&format!(" and {} on its own", part(disk.qemu_own_ns)));
@@ -158,7 +177,7 @@ fn of_disk(disk: &DiskVerdict) -> String {
 }
 
 /// What a disk's guest waited for, largest first.
-fn of_chains(chains: &Chains) -> String {
+fn of_chains(analysis: &Analysis, chains: &Chains) -> String {
     let mut text = format!(
         "{} ({}): ",
         disk_name(&chains.guest, Some(&chains.disk)),
@@ -186,14 +205,14 @@ fn of_chains(chains: &Chains) -> String {
         if latency.n == 0 {
             continue;
         }
-        let mut parts: Vec<(f64, &str)> = PARTS
+        let mut parts: Vec<(f64, String)> = PARTS
             .iter()
             .map(|(words, names)| {
                 let of_part = segments
                     .iter()
                     .filter(|segment| names.contains(&segment.name));
                 let share: f64 = of_part.map(|segment| segment.share).sum();
-                (share, in_words(chains, words))
+                (share, in_words(analysis, chains, words))
             })
             .filter(|(share, _)| *share >= WORTH_NAMING)
             .collect();
@@ -215,16 +234,36 @@ fn of_chains(chains: &Chains) -> String {
     text
 }
 
-/// A part; it includes the layers below it where those were not recorded.
-fn in_words(chains: &Chains, part: &'static str) -> &'static str {
-    match part {
+/// The server that holds a disk's images, if all of them are at one.
+fn server_of(analysis: &Analysis, guest: &str, disk: &str) -> Option<String> {
+    let images = analysis.images.iter();
+    let mut own = images.filter(|image| image.guest == guest && image.disk == disk);
+    let first = own.next()?;
+    match first.servers.as_slice() {
+        [server] => own
+            .all(|image| image.servers == first.servers)
+            .then(|| server.to_string()),
+        _ => None,
+    }
+}
+
+/// A part; it includes the layers below it where those were not recorded. A server has a name where the host's kernel
+/// reaches it.
+fn in_words(analysis: &Analysis, chains: &Chains, part: &str) -> String {
+    let words = match part {
         "between guest and QEMU" if is_folded(chains, "qemu") => "in QEMU and on the way to it",
         "in QEMU" if is_folded(chains, "file_io") => "in QEMU and the layers below",
         "in the host's file system" if is_folded(chains, "host_bio") => {
             "in the host's file system and the layers below"
         }
+        AT_SERVER => {
+            let server = server_of(analysis, &chains.guest, &chains.disk);
+            return server
+                .map_or_else(|| AT_SERVER.to_owned(), |server| format!("at the {server}"));
+        }
         part => part,
-    }
+    };
+    words.to_owned()
 }
 
 /// How busy a device was, and for whom. A capture of one machine has no guests, so it has no "others".

@@ -7,13 +7,17 @@ use nestrace_analyzer::{Analysis, Dist};
 use super::colour::Colour;
 use super::{Page, disk_name, reason};
 use crate::bar::{bar, is_bar};
-use crate::layers::is_folded;
+use crate::layers::{is_folded, layer_name};
 use crate::plots::segment_hue;
 use crate::table::{Table, shorten};
 use crate::units::{count, of, percent, share, size, time};
 
 /// Columns of the drawn bar.
 const BAR: usize = 12;
+/// Columns of a layer's name.
+const LAYER: usize = 22;
+/// Part of the latency that passes without a processor from which on it is shown.
+const NO_CPU: f64 = 0.05;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     for chains in &analysis.chains {
@@ -74,37 +78,59 @@ pub(crate) fn without_disk(chains: &Chains) -> String {
 }
 
 /// Mean over all chains of the operation, quantiles over those that have the segment.
+///
+/// Where threads waited for a processor for a notable part of the latency, a column says for how much of each segment.
 fn table(operation: &str, segments: &[Segment], latency: Dist) -> Table {
-    let mut table = Table::new(&[
-        operation,
-        "n",
-        "mean",
-        "p50",
-        "p99",
-        "share",
-        &" ".repeat(BAR),
-    ]);
+    let waiting: f64 = segments.iter().map(|segment| segment.cpu.runnable).sum();
+    let with_cpu = waiting >= NO_CPU * latency.mean.unwrap_or(0) as f64 && waiting > 0.0;
+    let width = if with_cpu { BAR / 2 } else { BAR };
+    let bars = " ".repeat(width);
+    let mut columns = vec![operation, "n", "mean", "p50", "p99", "share"];
+    columns.extend(with_cpu.then_some("no cpu"));
+    columns.push(&bars);
+    let mut table = Table::new(&columns);
     let cell = |ns: Option<u64>| ns.map_or_else(|| String::from("–"), time);
     for segment in segments.iter().filter(|segment| segment.n > 0) {
-        table.row(vec![
+        let mut row = vec![
             segment.name.to_owned(),
             count(segment.n),
             time(segment.mean_ns.round() as u64),
             cell(segment.p50_ns),
             cell(segment.p99_ns),
             percent(segment.share),
-            bar(segment.share, BAR),
-        ]);
+        ];
+        if with_cpu {
+            row.push(match segment.cpu.runnable / segment.mean_ns {
+                part if part >= 0.005 => percent(part),
+                _ => String::new(),
+            });
+        }
+        row.push(bar(segment.share, width));
+        table.row(row);
+        for layer in segment.layers.iter().flatten() {
+            let part = segment.share * layer.mean_ns / segment.mean_ns.max(f64::MIN_POSITIVE);
+            let mut row = vec![
+                format!("  {}", shorten(&layer_name(layer), LAYER)),
+                String::new(),
+                time(layer.mean_ns.round() as u64),
+                String::new(),
+                String::new(),
+                percent(part),
+            ];
+            row.extend(with_cpu.then(String::new));
+            row.push(String::new());
+            table.row(row);
+        }
     }
-    table.row(vec![
+    let mut total = vec![
         String::from("total"),
         count(latency.n),
         cell(latency.mean),
         cell(latency.p50),
         cell(latency.p99),
-        String::new(),
-        String::new(),
-    ]);
+    ];
+    total.resize(columns.len(), String::new());
+    table.row(total);
     table
 }
 

@@ -32,7 +32,7 @@ impl Colour {
     pub(super) const fn of_layer(hue: Hue) -> Self {
         match hue {
             Hue::Guest => Self::Blue,
-            Hue::Virt | Hue::Flush => Self::Magenta,
+            Hue::Virt | Hue::Flush | Hue::Stack => Self::Magenta,
             Hue::Qemu => Self::Yellow,
             Hue::HostFs => Self::Green,
             Hue::HostQueue | Hue::GuestFs => Self::Cyan,

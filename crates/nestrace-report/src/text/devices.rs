@@ -106,9 +106,15 @@ pub(crate) fn depth(mean: f64) -> String {
     format!("{mean:.1}")
 }
 
+/// The server that does a device's I/O.
+pub(crate) fn at_server(device: &Device) -> Option<String> {
+    let server = device.server.as_ref()?;
+    Some(format!("its data is at the {server}"))
+}
+
 fn remarks(device: &Device) -> Vec<String> {
     let counts = &device.counts;
-    let mut also = Vec::new();
+    let mut also: Vec<String> = at_server(device).into_iter().collect();
     for (bytes, verb) in [(device.bytes.read, "read"), (device.bytes.write, "written")] {
         if bytes > 0 && device.recorded_ns > 0 {
             also.push(format!("{} {verb}", rate(bytes, device.recorded_ns)));

@@ -1,6 +1,6 @@
 //! The tables of QEMU's requests and of the image files.
 
-use nestrace_analyzer::analysis::Image;
+use nestrace_analyzer::analysis::{Image, Job};
 use nestrace_analyzer::{Analysis, Dist};
 
 use super::{Page, disk_name, only_guest};
@@ -9,12 +9,15 @@ use crate::units::{count, of, size, time};
 
 /// What the table of QEMU's requests shows.
 pub(crate) const AS_QEMU_ACCOUNTS: &str = "as QEMU accounts them (mean latency, worst p99)";
+/// The heading of the jobs.
+const JOBS: &str = "Jobs of QEMU's own";
 /// The heading of the images.
 pub(crate) const IMAGE_FILES: &str =
     "Image files: QEMU's file I/O, and what reached the first device";
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     qemu(analysis, page);
+    jobs(analysis, page);
     images(analysis, page);
 }
 
@@ -91,6 +94,47 @@ fn each(n: u64) -> &'static str {
     if n == 1 { "" } else { " each" }
 }
 
+fn jobs(analysis: &Analysis, page: &mut Page) {
+    if analysis.jobs.is_empty() {
+        return;
+    }
+    page.section(JOBS);
+    let only = only_guest(analysis);
+    for job in &analysis.jobs {
+        page.paragraph(&of_job(job, only));
+    }
+}
+
+/// A job, what it copied, and what waited for it.
+pub(crate) fn of_job(job: &Job, only: Option<&str>) -> String {
+    let guest = only.map_or(job.guest.as_str(), |_| "");
+    let disk = disk_name(guest, job.disk.as_deref());
+    let target = job.target.as_deref();
+    let target = target.map_or_else(String::new, |target| format!(" to {}", shorten(target, 40)));
+    let mut text = format!("{} {} of {disk}{target}.", job.kind, shorten(&job.id, 24));
+    if let Some(copies) = job.copies.filter(|copies| copies.n > 0) {
+        let (read, write) = (mean(copies.read_ns), mean(copies.write_ns));
+        text.push_str(&format!(
+            " {} ({}; {read} to read and {write} to write).",
+            of(copies.n, "copy", "copies"),
+            size(copies.bytes)
+        ));
+    }
+    if let Some(waits) = job.guest_waits {
+        let waited = match waits.n {
+            0 => String::from("No request of the guest waited for it"),
+            n => format!(
+                "{} waited for it, {}{}",
+                of(n, "request of the guest", "requests of the guest"),
+                mean(waits.latency_ns),
+                each(n)
+            ),
+        };
+        text.push_str(&format!(" {waited}."));
+    }
+    text
+}
+
 fn images(analysis: &Analysis, page: &mut Page) {
     let images = used_images(analysis);
     if images.is_empty() {
@@ -119,12 +163,16 @@ pub(crate) fn used_images(analysis: &Analysis) -> Vec<&Image> {
     analysis.images.iter().filter(used).collect()
 }
 
-/// `qcow2 on xfs`.
+/// `qcow2 on xfs`, and where a server holds that.
 pub(crate) fn on_what(image: &Image) -> String {
-    match &image.fs_type {
+    let mut text = match &image.fs_type {
         Some(fs) => format!("{} on {fs}", image.format),
         None => image.format.clone(),
+    };
+    for server in &image.servers {
+        text.push_str(&format!(", at the {server}"));
     }
+    text
 }
 
 /// What QEMU did to the file, and what of it reached the device.

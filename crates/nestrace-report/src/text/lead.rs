@@ -24,7 +24,8 @@ const OF_READS: [&str; 9] = [
     "readahead-short",
     "mmap-faults",
 ];
-const OF_WRITES: [&str; 6] = [
+const OF_WRITES: [&str; 7] = [
+    "backup-holds-writes",
     "write-through-cache",
     "qcow2-allocation",
     "sparse-allocation",
@@ -33,7 +34,14 @@ const OF_WRITES: [&str; 6] = [
     "repeated-log-writes",
 ];
 /// Rules with a share of the latency of data bios, as their segments have it.
-const OF_LATENCY: [&str; 3] = ["thread-pool-wait", "virtualization-share", "emulated-bus"];
+const OF_LATENCY: [&str; 6] = [
+    "thread-pool-wait",
+    "virtualization-share",
+    "emulated-bus",
+    "cpu-starved",
+    "vcpu-not-running",
+    "iothread-saturated",
+];
 /// Rules with a share of the latency in QEMU.
 const OF_QEMU: [&str; 2] = ["host-throttled", "writeback-burst"];
 /// Rules with a share of a device's time from Q to C.
@@ -62,10 +70,11 @@ const BYTES: [(&str, &str, &str); 7] = [
     ("qcow2-l2-misses", "table_read_bytes", "reads"),
 ];
 /// What a write does not wait for when a cache holds it.
-const UNTIL_WRITTEN: [&str; 6] = [
+const UNTIL_WRITTEN: [&str; 7] = [
     "host_queue",
     "device",
     "device_flush",
+    "remote",
     "host_fs_between",
     "host_fs_complete",
     "qemu_between",
@@ -257,6 +266,10 @@ fn gain(analysis: &Analysis, disk: Disk<'_>, finding: &Finding) -> Option<Gain> 
                 SYNC.as_slice()
             };
             let ns = mean_of(&disk.chains?.by_op.write, saved);
+            (ns > 0).then_some(Gain::Time(ns, "write"))
+        }
+        "backup-holds-writes" => {
+            let ns = mean_of(&disk.chains?.by_op.write, &["qemu_job"]);
             (ns > 0).then_some(Gain::Time(ns, "write"))
         }
         "repeated-log-writes" => Some(Gain::Writes(whole("rewrites")?, whole("writes")?)),

@@ -10,6 +10,7 @@ mod colour;
 pub mod compare;
 pub(crate) mod devices;
 pub(crate) mod findings;
+mod flight;
 pub(crate) mod gaps;
 pub(crate) mod guests;
 mod lead;
@@ -53,6 +54,7 @@ pub fn render(analysis: &Analysis, options: &TextOptions) -> String {
         options: *options,
     };
     page.head(analysis);
+    flight::write(analysis, &mut page);
     if !analysis.call_stories.is_empty() {
         call_stories::write(analysis, &mut page);
     } else if analysis.stories.is_empty() {
@@ -102,6 +104,15 @@ impl Page {
             self.text.push('\n');
         } else {
             self.line(title);
+        }
+    }
+
+    /// A line of a table that stands above others, with its spaces; what does not fit goes on below it.
+    fn heading(&mut self, text: &str) {
+        let indent = text.len() - text.trim_start().len();
+        let indent = " ".repeat(indent);
+        for line in wrap(text, self.options.width, &indent) {
+            self.line(&line);
         }
     }
 

@@ -140,14 +140,19 @@ fn describe(span: &StorySpan, room: usize) -> String {
         StoryLayer::GuestBio => "guest bio",
         StoryLayer::GuestRequest => "guest request",
         StoryLayer::Qemu => "QEMU",
+        StoryLayer::QemuJob => "job of QEMU's",
         StoryLayer::FileIo => "file I/O",
+        StoryLayer::Remote => "server",
         StoryLayer::HostBio => "host bio",
         StoryLayer::HostRequest => "host request",
+        StoryLayer::StackFile => "loop's file",
         other => other.name(),
     };
     let what = match span.what {
         StoryWork::ImageMetadata => "image metadata",
         StoryWork::OthersData => "another file's data",
+        StoryWork::LayerMetadata => "layer's metadata",
+        StoryWork::ReadModifyWrite => "read for parity",
         other => other.name(),
     };
     let extent = if span.bytes > 0 {

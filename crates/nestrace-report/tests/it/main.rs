@@ -3,6 +3,7 @@
 //! One program: each would link everything anew.
 
 mod btt;
+mod calls;
 mod captures;
 mod chains;
 mod compare;

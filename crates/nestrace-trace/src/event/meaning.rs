@@ -84,6 +84,14 @@ impl Event {
         self.origin
     }
 
+    /// Of [`Kind::Issue`](crate::Kind::Issue) of data in a flush sequence, and of [`Kind::Complete`](crate::Kind::Complete)
+    /// that ends a bio and moves no bytes: the request that its hardware queue flushes with; 0 if unknown. Column `iocb`.
+    #[must_use]
+    #[inline]
+    pub const fn flushed_with(&self) -> u64 {
+        self.iocb
+    }
+
     /// Of [`Kind::RequestDone`](crate::Kind::RequestDone): the time of D; `None` if it is not known. Column `related`.
     #[must_use]
     #[inline]
@@ -159,10 +167,27 @@ impl Event {
     }
 }
 
+/// The scheduler.
+impl Event {
+    /// Of [`Kind::Switch`](crate::Kind::Switch): the thread that leaves carries I/O. Column `dev`.
+    #[must_use]
+    #[inline]
+    pub const fn leaves_carrier(&self) -> bool {
+        self.dev & 1 != 0
+    }
+
+    /// Of [`Kind::Switch`](crate::Kind::Switch): the thread that comes (column `object`) carries I/O. Column `dev`.
+    #[must_use]
+    #[inline]
+    pub const fn comes_carrier(&self) -> bool {
+        self.dev & 2 != 0
+    }
+}
+
 /// The recording itself.
 impl Event {
-    /// Of [`Kind::Thread`](crate::Kind::Thread): the 16 bytes of its name, without the trailing zeros. Columns `related`
-    /// and `offset`.
+    /// Of [`Kind::Thread`](crate::Kind::Thread): the 16 bytes of its name, without the trailing zeros; of
+    /// [`Kind::Switch`](crate::Kind::Switch) those of the other thread's. Columns `related` and `offset`.
     #[must_use]
     pub fn thread_name(&self) -> String {
         let mut bytes = [0u8; 16];

@@ -76,6 +76,16 @@ impl Manifest {
         let topology = &mut self.topology;
         n_left_out += cut(&mut topology.guests, MAX_GUESTS);
         n_left_out += cut(&mut topology.devices, MAX_LISTED);
+        for guest in &mut topology.guests {
+            n_left_out += cut(&mut guest.jobs, MAX_JOBS_OF_GUEST);
+            let limits = [Some(&mut guest.limits), guest.limits_at_end.as_mut()];
+            let of_disks = guest.disks.iter_mut();
+            let of_disks =
+                of_disks.flat_map(|disk| [Some(&mut disk.limits), disk.limits_at_end.as_mut()]);
+            for limits in limits.into_iter().chain(of_disks).flatten() {
+                n_left_out += cut(limits, MAX_LIMITS);
+            }
+        }
         let [mut disks, mut images, mut names] = [MAX_LISTED; 3];
         for disk_list in topology.guests.iter_mut().map(|guest| &mut guest.disks) {
             n_left_out += cut(disk_list, disks.min(MAX_DISKS_OF_GUEST));
@@ -158,6 +168,10 @@ impl Manifest {
 const MAX_GUESTS: usize = 4096;
 /// Disks of a guest: the recorder follows no more.
 const MAX_DISKS_OF_GUEST: usize = 1024;
+/// Jobs of a guest. QEMU does one on a disk at a time, and a recording may see many come and go.
+pub const MAX_JOBS_OF_GUEST: usize = 256;
+/// Limits of a disk, and of a guest's cgroups.
+pub const MAX_LIMITS: usize = 256;
 /// Disks, images, devices and names of devices of a recording.
 const MAX_LISTED: usize = 16_384;
 
@@ -196,7 +210,12 @@ fn check_version(keys: &Map<String, Value>) -> Result<(), ManifestError> {
 
 /// Takes away keys that are not known and keys whose value cannot be read.
 fn drop_unusable(keys: &mut Map<String, Value>, diagnostics: &mut Vec<Diagnostic>) {
-    let known = serde_json::to_value(Manifest::default()).unwrap_or_default();
+    // Also the key that most recordings leave out.
+    let every = Manifest {
+        flight: Some(super::Flight::default()),
+        ..Manifest::default()
+    };
+    let known = serde_json::to_value(every).unwrap_or_default();
     let mut usable = Map::new();
     for (key, value) in std::mem::take(keys) {
         if known.get(&key).is_none() {

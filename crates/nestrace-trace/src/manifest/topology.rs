@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Job, Limit, Server};
+
 /// Guests and the devices below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Topology {
     /// Guests that are recorded (or, for `nestrace guests`, all that run).
     pub guests: Vec<Guest>,
@@ -16,7 +18,7 @@ pub struct Topology {
 /// One running QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Guest {
     /// `-name` (libvirt's domain name), or `pid:N` where it has none.
     pub name: String,
@@ -42,12 +44,58 @@ pub struct Guest {
     pub disks: Vec<Disk>,
     /// QEMU's BlockBackends that were identified: address (as in QEMU events) and disk.
     pub backends: Vec<Backend>,
+    /// Limits of the cgroups that QEMU is in, when it was found.
+    pub limits: Vec<Limit>,
+    /// The same at the end; `None` where that was not looked at.
+    pub limits_at_end: Option<Vec<Limit>>,
+    /// QEMU's jobs that were seen, each once: QMP is asked when the guest is found, once a second, and at the end.
+    pub jobs: Vec<Job>,
+    /// QEMU's threads when it was looked at.
+    pub threads: Vec<QemuThread>,
+}
+
+impl Guest {
+    /// The host's thread of each virtual processor, by its number; 0 where one is not known.
+    #[must_use]
+    pub fn vcpus(&self) -> Vec<u32> {
+        let known = || {
+            self.threads
+                .iter()
+                .filter_map(|thread| Some((thread.vcpu?, thread.tid)))
+        };
+        let n = known().map(|(number, _)| number.saturating_add(1)).max();
+        let mut tids = vec![0; n.unwrap_or(0).min(MAX_VCPUS) as usize];
+        for (number, tid) in known() {
+            if let Some(of_vcpu) = tids.get_mut(number as usize) {
+                *of_vcpu = tid;
+            }
+        }
+        tids
+    }
+}
+
+/// QEMU has no machine with more.
+const MAX_VCPUS: u32 = 1 << 13;
+
+/// A thread of QEMU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
+pub struct QemuThread {
+    /// Its number on the host.
+    pub tid: u32,
+    /// Its name in `/proc`.
+    pub name: String,
+    /// Which virtual processor it is, if it is one.
+    pub vcpu: Option<u32>,
+    /// The id of its iothread, if it is one.
+    pub iothread: Option<String>,
 }
 
 /// Which disk a BlockBackend of QEMU belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Backend {
     /// Address of the BlockBackend in QEMU.
     pub address: u64,
@@ -60,7 +108,7 @@ pub struct Backend {
 /// One disk of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Disk {
     /// What a person calls it: the drive's or device's id, else its node name, else `disk0`.
     pub name: String,
@@ -78,6 +126,8 @@ pub struct Disk {
     pub aio: Option<String>,
     /// The iothread that serves it.
     pub iothread: Option<String>,
+    /// How many queues its device has (of virtio-scsi: for requests), if it is known.
+    pub queues: Option<u32>,
     /// Whether the guest may only read.
     pub read_only: bool,
     /// Serial number that the guest is shown (`serial=`), if one is given.
@@ -89,6 +139,24 @@ pub struct Disk {
     /// The image and what belongs to it (backing files, data files, extents), the image itself first. Empty when it is not a
     /// file or device here.
     pub images: Vec<Image>,
+    /// QEMU's own limits of the disk when it was found; empty too where QMP was not asked.
+    pub limits: Vec<Limit>,
+    /// The same at the end; `None` where QMP was not asked.
+    pub limits_at_end: Option<Vec<Limit>>,
+}
+
+/// QEMU's own clients of servers.
+pub const REMOTE_CLIENTS: [&str; 8] = [
+    "nbd", "rbd", "iscsi", "gluster", "ssh", "http", "https", "nfs",
+];
+
+impl Disk {
+    /// QEMU's client that reaches the disk's data on a server: [`Self::not_followed`] begins with its name.
+    #[must_use]
+    pub fn remote_client(&self) -> Option<&'static str> {
+        let (driver, _) = self.not_followed.as_deref()?.split_once(':')?;
+        REMOTE_CLIENTS.into_iter().find(|client| *client == driver)
+    }
 }
 
 impl Disk {
@@ -136,7 +204,7 @@ impl Relation {
 /// A file (or block device) that holds a disk's data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Image {
     /// Path in QEMU's own mount namespace.
     pub path: String,
@@ -173,7 +241,7 @@ pub struct Image {
 /// A host file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Mount {
     /// `ext4`, `xfs`, … ; ext3 and ext2 are distinguished from ext4 by their features where they can be.
     pub fs_type: String,
@@ -188,18 +256,27 @@ pub struct Mount {
 /// A block device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[cfg_attr(not(feature = "manifest-literals"), non_exhaustive)]
+#[cfg_attr(not(feature = "literals"), non_exhaustive)]
 pub struct Device {
     /// Kernel name: `loop0`, `vda`, `dm-0`.
     pub name: String,
     /// Device number, `MAJOR << 20 | MINOR`.
     pub dev: u32,
-    /// `disk`, `partition`, `loop`, `dm`, `md`.
+    /// `disk`, `partition`, `loop`, `dm`, `md`, `bcache`.
     pub kind: String,
+    /// What dm or md make of the devices below: dm's targets (`linear`, `striped`, `thin`, `thin-pool`, `crypt`, `cache`,
+    /// `mirror`, `delay`, …; several are joined by `+`), md's level (`raid1`); empty of others and where it is not known.
+    pub driver: String,
+    /// Options of dm's targets that matter for speed, as the table has them (crypt: `no_write_workqueue`, …).
+    pub driver_options: Vec<String>,
+    /// What a person calls a dm device: its name in `/dev/mapper`; empty of others.
+    pub mapped_name: String,
     /// Names of the devices below (a partition's disk, dm and md members, under a loop device's file).
     pub beneath: Vec<String>,
     /// A loop device's backing file.
     pub loop_file: Option<Image>,
+    /// The server that a device on a network has its data from (NBD, iSCSI, RBD, NVMe over fabrics).
+    pub server: Option<Server>,
     /// Active scheduler, or empty.
     pub scheduler: String,
     /// `queue/nr_requests`.
@@ -214,4 +291,16 @@ pub struct Device {
     pub size: u64,
     /// Where a partition begins on its disk, in bytes; 0 for other devices and where it is not known.
     pub start: u64,
+}
+
+impl Device {
+    /// The driver that makes it, or its kind where that is not known.
+    #[must_use]
+    pub fn made_by(&self) -> &str {
+        if self.driver.is_empty() {
+            &self.kind
+        } else {
+            &self.driver
+        }
+    }
 }

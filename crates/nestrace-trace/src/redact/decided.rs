@@ -11,8 +11,10 @@ use super::*;
 use crate::address::{Column, Shift, columns};
 use crate::manifest::{
     Addresses, Backend, ClockSample, Device, Format, Gap, GuestDisk, GuestFile, GuestMemory,
-    GuestMount, Loss, RefusedInput, Relation, State, Stream, Topology,
+    GuestMount, Limit, LimitPlace, Limited, Loss, QemuThread, RefusedInput, Relation, Server,
+    State, Stream, Topology,
 };
+use crate::manifest::{Flight, FlightCause, FlightReading};
 use keys::{GONE, KEPT};
 
 /// A number that no two keys share, so that a change is seen.
@@ -58,6 +60,16 @@ fn image() -> Image {
     }
 }
 
+fn limit(set_with: LimitPlace) -> Limit {
+    Limit {
+        set_with,
+        name: text("/secret.slice"),
+        device: Some(text("loop0")),
+        bounds: Limited::Reads,
+        value: LONG,
+    }
+}
+
 fn guest() -> Guest {
     Guest {
         name: text("secret-vm"),
@@ -79,16 +91,39 @@ fn guest() -> Guest {
             cache: Some(text("none")),
             aio: Some(text("native")),
             iothread: Some(text("secret-iothread")),
+            queues: Some(N),
             read_only: true,
             serial: Some(text("secret-serial")),
             virtual_size: LONG,
             not_followed: Some(text("secret")),
             images: vec![image()],
+            limits: vec![limit(LimitPlace::ThrottleGroup)],
+            limits_at_end: Some(vec![limit(LimitPlace::ThrottleGroup)]),
+        }],
+        limits: vec![limit(LimitPlace::IoMax)],
+        limits_at_end: Some(vec![limit(LimitPlace::IoMax)]),
+        jobs: vec![Job {
+            id: text("secret-job"),
+            kind: text("backup"),
+            disk: Some(text("secret-disk")),
+            target: Some(text("/srv/secret/backup.qcow2")),
+            status: text("running"),
+            speed: Some(LONG),
+            done_bytes: LONG,
+            total_bytes: LONG,
+            first_seen_mono_ns: LONG,
+            last_seen_mono_ns: LONG,
         }],
         backends: vec![Backend {
             address: 0x7f12_3456_7890,
             disk: N,
             proof: text("only disk"),
+        }],
+        threads: vec![QemuThread {
+            tid: N,
+            name: text("secret-process"),
+            vcpu: Some(N),
+            iothread: Some(text("secret-iothread")),
         }],
     }
 }
@@ -201,8 +236,16 @@ fn full() -> Manifest {
                 name: text("loop0"),
                 dev: N,
                 kind: text("loop"),
+                driver: text("crypt"),
+                driver_options: vec![text("no_write_workqueue")],
+                mapped_name: text("secret-volume"),
                 beneath: vec![text("sda")],
                 loop_file: Some(image()),
+                server: Some(Server {
+                    protocol: text("nbd"),
+                    address: text("secret-host:10809"),
+                    name: text("secret-export"),
+                }),
                 scheduler: text("none"),
                 nr_requests: N,
                 read_ahead_kb: N,
@@ -233,6 +276,28 @@ fn full() -> Manifest {
             what: text("guest_exited"),
             message: text("guest secret-vm exited"),
         }],
+        flight: Some(Flight {
+            cause: FlightCause::Condition,
+            mono_ns: LONG,
+            before_ns: LONG,
+            after_ns: LONG,
+            expression: Some(text("max(any, device) > 1s")),
+            readings: vec![FlightReading {
+                statistic: text("max"),
+                op: text("any"),
+                layer: text("device"),
+                relation: text(">"),
+                limit: 1e9,
+                value: Some(2e9),
+                window_ns: LONG,
+                holds: true,
+            }],
+            lost_before: vec![Loss {
+                source: text("block"),
+                guest: Some(text("secret-vm")),
+                events: LONG,
+            }],
+        }),
     }
 }
 
@@ -323,7 +388,7 @@ fn every_column_is_kept_or_gone() {
         event(&mut after);
         shift.event(&mut after);
         let gone: &[Column] = match kind {
-            Kind::Thread => &[Column::Related, Column::Offset],
+            Kind::Thread | Kind::Switch => &[Column::Related, Column::Offset],
             kind => columns(*kind),
         };
         let is_gone = Column::ALL.map(|column| column.of(&before) != column.of(&after));

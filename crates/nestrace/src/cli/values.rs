@@ -18,6 +18,18 @@ pub(super) fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Seconds within bounds. A flight recorder keeps an hour at most, because a machine has no memory for more; a look at the
+/// sums of a large host takes some milliseconds.
+pub(super) fn seconds_from(
+    least: f64,
+    most: f64,
+) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {
+    move |text| match seconds(text)? {
+        value if (least..=most).contains(&value) => Ok(value),
+        _ => Err(format!("give {least} to {most} seconds")),
+    }
+}
+
 pub(super) fn stories(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if (1..=100_000).contains(&n) => Ok(n),
@@ -86,6 +98,9 @@ mod tests {
         );
         assert_eq!((seconds("2.5"), seconds("3s")), (Ok(2.5), Ok(3.0)));
         assert_eq!((interval("0.1"), interval("1e-9")), (Ok(0.1), Ok(1e-9)));
+        let of_flight = seconds_from(1.0, 3600.0);
+        assert_eq!((of_flight("1"), of_flight("3600s")), (Ok(1.0), Ok(3600.0)));
+        assert_eq!(of_flight("0.5"), Err("give 1 to 3600 seconds".to_owned()));
         assert!(
             ["0", "0s", "1e-10", "-1"]
                 .iter()

@@ -2,7 +2,13 @@
 //!
 //! `docs/export.md` says what the columns hold.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
 
 use nestrace_analyzer::analysis::{CallStory, Story};
 use nestrace_analyzer::analysis::{StoryLayer, UnlinkedReason};
@@ -101,22 +107,50 @@ pub fn run(args: &ExportArgs) -> Result<u8, Failure> {
         );
     }
     let told = told.map(|told| told.tell(args, manifest)).transpose()?;
+    let mut written = Vec::new();
     for table in std::iter::once(requests).chain(told.into_iter().flatten()) {
-        let (rows, path) = (table.rows(), table.path().display().to_string());
+        let (rows, path) = (table.rows(), table.path().to_owned());
         table.finish()?;
-        say(format_args!("{path}: {}", of(rows, "row", "rows")));
+        say(format_args!(
+            "{}: {}",
+            path.display(),
+            of(rows, "row", "rows")
+        ));
+        written.push(path);
+    }
+    if args.force {
+        // Those of an earlier recording would be taken for this one's.
+        for old in ["chains", "calls"].map(|what| place(args, what)) {
+            if !written.contains(&old) {
+                remove(&old)?;
+            }
+        }
     }
     Ok(DONE)
 }
 
 /// `OUT.csv` and `OUT` mean the same.
-fn create(args: &ExportArgs, what: &str, columns: Vec<&str>) -> Result<Table, Failure> {
+fn place(args: &ExportArgs, what: &str) -> PathBuf {
     let base = match args.output.extension() {
         Some(ending) if ending == "csv" => args.output.with_extension(""),
         _ => args.output.clone(),
     };
-    let file = NewFile::create(&with_ending(&base, &format!(".{what}.csv")), args.force)?;
+    with_ending(&base, &format!(".{what}.csv"))
+}
+
+fn create(args: &ExportArgs, what: &str, columns: Vec<&str>) -> Result<Table, Failure> {
+    let file = NewFile::create(&place(args, what), args.force)?;
     Table::create(file, columns)
+}
+
+fn remove(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::new(
+            FAILURE,
+            format!("remove {}: {error}", path.display()),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The requests of the host and of the guests.

@@ -16,8 +16,6 @@ pub struct Selection {
     devices: Vec<String>,
     /// Guest, name and number of each disk, as guests see them.
     disks: Vec<(String, String, String)>,
-    /// Guest, mount point and the guest's name of the disk that is mounted there.
-    mounts: Vec<(String, String, String)>,
 }
 
 /// A name and, with `--redact`, what stands for it.
@@ -57,7 +55,6 @@ impl Selection {
             guest,
             devices: devices.collect::<Result<_, _>>()?,
             disks: numbered_disks(&redacted),
-            mounts: mounts(&redacted),
         };
         *manifest = redacted;
         Ok(selection)
@@ -81,22 +78,22 @@ impl Selection {
     /// Whether a chain is wanted.
     pub fn takes_story(&self, story: &Story) -> bool {
         let (guest, device) = (&story.guest, &story.guest_device);
-        let mut disks = self.disks.iter();
-        let known = disks.find(|(of, name, _)| of == guest && name == device);
-        let number = known.map_or("", |(_, _, number)| number);
-        self.takes_any_of(guest) && self.takes_device(&[device, &story.disk, number])
+        self.takes_any_of(guest)
+            && self.takes_device(&[device, &story.disk, self.number(guest, device)])
     }
 
     /// Whether a call is wanted: with `--device` only what is known to be about a file system of that disk is.
     pub fn takes_call(&self, call: &CallStory) -> bool {
-        let mut mounts = self.mounts.iter();
-        let is_there =
-            |(of, at, _): &&(String, String, String)| *of == call.guest && *at == call.file.mount;
-        let disk = mounts.find(is_there).map(|(_, _, disk)| disk.as_str());
+        let (guest, device) = (&call.guest, &call.guest_device);
+        self.takes_any_of(guest)
+            && self.takes_device(&[device, &call.disk, self.number(guest, device)])
+    }
+
+    /// The number of a disk, as its guest has it.
+    fn number(&self, guest: &str, device: &str) -> &str {
         let mut disks = self.disks.iter();
-        let known = disks.find(|(of, name, _)| *of == call.guest && Some(name.as_str()) == disk);
-        let number = known.map_or("", |(_, _, number)| number);
-        self.takes_any_of(&call.guest) && self.takes_device(&[disk.unwrap_or(""), number])
+        let known = disks.find(|(of, name, _)| of == guest && name == device);
+        known.map_or("", |(_, _, number)| number)
     }
 
     fn takes_device(&self, names: &[&str]) -> bool {
@@ -119,14 +116,6 @@ fn numbered_disks(manifest: &Manifest) -> Vec<(String, String, String)> {
                 device_number::text(disk.dev),
             )
         })
-        .collect()
-}
-
-fn mounts(manifest: &Manifest) -> Vec<(String, String, String)> {
-    let sides = manifest.guest_sides.iter();
-    let mounts = sides.flat_map(|side| side.mounts.iter().map(move |mount| (&side.guest, mount)));
-    mounts
-        .map(|(guest, mount)| (guest.clone(), mount.mount_point.clone(), mount.disk.clone()))
         .collect()
 }
 

@@ -42,10 +42,7 @@ pub fn each(
         .collect();
     let guests = ordered
         .iter_mut()
-        .map(|(side, events)| GuestEvents {
-            side: *side,
-            events,
-        })
+        .map(|(side, events)| GuestEvents::new(*side, events))
         .collect();
     analyzer.push_streams(TimeOrdered::new(bundle.host.events()), guests);
     analyzer.finish()

@@ -21,7 +21,7 @@ use crate::direct_io_link::stream_events;
 use crate::measure::{Measured, Watched};
 use crate::stage::manifest;
 use crate::with_agents::counts::DiskCounts;
-use crate::with_agents::recording::{boot_with, device_in_guest, measure};
+use crate::with_agents::recording::{device_in_guest, measure};
 
 /// The program under its own name.
 const WRITER: &str = "/opt/call-writer";
@@ -44,11 +44,41 @@ pub struct Disk {
     pub streams: bool,
 }
 
+/// A guest's kernel and its disks.
+#[derive(Clone, Copy, Debug)]
+pub struct Guests {
+    /// What its cases are called after.
+    pub prefix: &'static str,
+    /// Series of its kernel; `None`: the usual one.
+    kernel: Option<&'static str>,
+    /// fio runs on the first.
+    pub disks: &'static [Disk],
+}
+
 /// All of them. Only without delayed allocation has a commit data of files that it was not asked for.
-pub const DISKS: [Disk; 7] = [
+pub const GUESTS: [Guests; 2] = [
+    Guests {
+        prefix: "calls",
+        kernel: None,
+        disks: &DISKS,
+    },
+    Guests {
+        prefix: "calls/6.12",
+        kernel: Some("6.12"),
+        disks: DISKS.split_at(4).0,
+    },
+];
+
+const DISKS: [Disk; 8] = [
     disk("ext4", GuestFsKind::Ext4, "commit=600", false),
     disk("xfs", GuestFsKind::Xfs, "rw", false),
     disk("btrfs", GuestFsKind::Btrfs, "commit=600", false),
+    disk(
+        "journal",
+        GuestFsKind::Ext4,
+        "data=journal,commit=600",
+        false,
+    ),
     disk("ext3", GuestFsKind::Ext3, "commit=600", false),
     disk("jfs", GuestFsKind::Jfs, "rw", false),
     disk(
@@ -75,9 +105,19 @@ const fn disk(id: &'static str, kind: GuestFsKind, options: &'static str, stream
 }
 
 impl Disk {
-    /// Data that is written again goes to another place.
+    /// Data that is written again goes to another place, in a journal too.
     pub fn moves(&self) -> bool {
-        self.kind == GuestFsKind::Btrfs
+        self.kind == GuestFsKind::Btrfs || self.journals_data()
+    }
+
+    /// Its journal has the data too, and O_DIRECT goes through the page cache.
+    pub fn journals_data(&self) -> bool {
+        self.id == "journal"
+    }
+
+    /// It has one of jbd2.
+    pub fn has_jbd2(&self) -> bool {
+        matches!(self.kind, GuestFsKind::Ext3 | GuestFsKind::Ext4)
     }
 
     /// Events say which sync waits for a journal or log that another thread writes. JFS has none: a sync that another one's
@@ -101,6 +141,9 @@ impl Disk {
     pub fn right(&self) -> f64 {
         if self.kind == GuestFsKind::Jfs {
             0.97
+        } else if self.journals_data() {
+            // A synced write now and then waits for a commit that no event ties to it: its own time.
+            0.99
         } else {
             0.999
         }
@@ -110,6 +153,7 @@ impl Disk {
 /// The guest and the file system of its images.
 pub struct Scene<'a> {
     ctx: &'a LiveContext,
+    disks: &'static [Disk],
     /// The guest.
     pub guest: Guest,
     host: HostFs,
@@ -155,20 +199,26 @@ pub struct Seen {
 
 impl<'a> Scene<'a> {
     /// Boots the guest and mounts all file systems.
-    pub fn boot(ctx: &'a LiveContext) -> anyhow::Result<Self> {
+    pub fn boot(ctx: &'a LiveContext, guests: &Guests) -> anyhow::Result<Self> {
         let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
         let mut disks = Vec::new();
-        for disk in DISKS {
+        for disk in guests.disks {
             disks.push(ctx.disk(&host, disk.id, DiskStack::RAW, IMAGE_BYTES, "off")?);
         }
         let program = guest_programs::call_writer()?;
         let files = [WRITER, STREAMER].map(|place| (place.to_owned(), program.clone()));
-        let guest = boot_with(ctx, "calls", |spec| GuestSpec {
+        let name = ctx.guest_name("calls");
+        let spec = match guests.kernel {
+            None => ctx.agent_guest_spec(&name)?,
+            Some(series) => ctx.agent_guest_spec_of(&name, series)?,
+        };
+        let guest = Guest::boot(GuestSpec {
             disks,
             files: files.to_vec(),
             ..spec
         })?;
-        for disk in DISKS {
+        ctx.progress.say(&format!("guest {name} is up"));
+        for disk in guests.disks {
             guest.make_fs(disk.id, disk.kind)?;
             let folder = format!("/mnt/{}", disk.id);
             guest.mount(disk.id, disk.kind, &folder, disk.options)?;
@@ -183,6 +233,7 @@ impl<'a> Scene<'a> {
             .context("make a folder for scripts")?;
         Ok(Self {
             ctx,
+            disks: guests.disks,
             guest,
             host,
             folder,
@@ -192,11 +243,12 @@ impl<'a> Scene<'a> {
 
     /// Records all programs once.
     pub fn record(&self) -> anyhow::Result<Seen> {
-        let watched = DISKS.map(|disk| Watched {
+        let each = self.disks.iter().map(|disk| Watched {
             guest: &self.guest,
             disk: disk.id,
             host: &self.host,
         });
+        let watched: Vec<_> = each.collect();
         let measured = measure(self.ctx, &watched, || {
             self.run.set(self.run.get() + 1);
             self.work()
@@ -210,7 +262,7 @@ impl<'a> Scene<'a> {
             devs.insert(disk.name.clone(), disk.dev);
         }
         let mut disks = Vec::new();
-        for (index, disk) in DISKS.into_iter().enumerate() {
+        for (index, disk) in self.disks.iter().copied().enumerate() {
             let device = device_in_guest(&self.guest, disk.id)?;
             let first = self.first_number(index);
             let stream = if disk.streams {
@@ -241,7 +293,7 @@ impl<'a> Scene<'a> {
     }
 
     fn first_number(&self, disk: usize) -> u64 {
-        (self.run.get() * DISKS.len() as u64 + disk as u64) * NUMBERS_OF_A_RUN
+        (self.run.get() * self.disks.len() as u64 + disk as u64) * NUMBERS_OF_A_RUN
     }
 
     fn files_of(&self, disk: &Disk) -> String {
@@ -253,7 +305,7 @@ impl<'a> Scene<'a> {
         if disk.streams {
             Script::of_small_syncs(&folder, first)
         } else {
-            Script::of_every_mode(&folder, first)
+            Script::of_every_mode(&folder, first, disk.journals_data())
         }
     }
 
@@ -278,7 +330,7 @@ impl<'a> Scene<'a> {
         let mut script = String::from("set -e\nrm -f /tmp/*.log /tmp/journals\n");
         script += RUN_STATS_ON;
         script += JOURNALS;
-        for (index, disk) in DISKS.iter().enumerate() {
+        for (index, disk) in self.disks.iter().enumerate() {
             let (id, first) = (disk.id, self.first_number(index));
             let folder = self.files_of(disk);
             self.put(&format!("{id}.script"), &self.script(disk, first).text())?;
@@ -295,7 +347,8 @@ impl<'a> Scene<'a> {
                 script += &format!("{WRITER} /tmp/{id}.script /tmp/{id}.log\n");
             }
         }
-        script += &super::fio::command(&self.files_of(&DISKS[0]));
+        let first = self.disks.first().context("find a disk for fio")?;
+        script += &super::fio::command(&self.files_of(first));
         script += "sync\n";
         script += JOURNALS;
         script += RUN_STATS_OFF;

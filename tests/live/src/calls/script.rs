@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const PAGE: u64 = 4096;
 /// Pages of the file that one thread works on.
 const PAGES: u64 = 256;
+/// Pages that aio and io_uring move in a row.
+const QUEUED: u64 = 32;
 /// Threads that work at once in the end.
 const THREADS: u64 = 3;
 
@@ -39,6 +41,8 @@ pub struct Script {
     pub steps: BTreeMap<u32, Step>,
     /// Pages by file that were changed since its last sync.
     dirty: BTreeMap<u64, BTreeSet<u64>>,
+    /// O_DIRECT goes through the page cache.
+    direct_is_cached: bool,
 }
 
 /// An open file: its name in the script, and its number.
@@ -50,9 +54,13 @@ struct Handle {
 }
 
 impl Script {
-    /// Calls of every mode on files in `folder`; `first` is the number of the first file.
-    pub fn of_every_mode(folder: &str, first: u64) -> Self {
-        let mut script = Self::default();
+    /// Calls of every mode on files in `folder`; `first` is the number of the first file. `direct_is_cached`: as where a
+    /// journal has the data.
+    pub fn of_every_mode(folder: &str, first: u64, direct_is_cached: bool) -> Self {
+        let mut script = Self {
+            direct_is_cached,
+            ..Self::default()
+        };
         let handle = |name| Handle {
             thread: 0,
             name,
@@ -85,8 +93,16 @@ impl Script {
         for n in 0..24 {
             script.direct(direct, "direct read", "read", n * 10 % PAGES, 1 + n % 4);
         }
-        script.aio(direct, "aio write", "aio-write", 8);
-        script.aio(direct, "aio read", "aio-read", 128);
+        script.queued(direct, "aio write", "aio-write", 8);
+        script.queued(direct, "aio read", "aio-read", 128);
+        script.queued(direct, "ring write", "ring-write", 64);
+        script.queued(direct, "ring read", "ring-read", 160);
+        script.sync(a, "fsync after direct writes", "fsync");
+        for n in 0..6 {
+            let line = ranged("ring-write", a, 200 + n * 3, 1) + " 3 1";
+            script.cached_write(a, "buffered ring write", (200 + n * 3, 3), line);
+            script.sync(a, "ring fsync", "ring-fsync");
+        }
         script.syncs(a);
         for n in 0..8 {
             script.synced_write(dsync, "O_DSYNC write", n * 5 + 3);
@@ -121,7 +137,7 @@ impl Script {
         script
     }
 
-    /// Another program's stream of writes into a new file.
+    /// Another program's stream of writes into a new file: some half a megabyte between two syncs of the small file.
     pub fn of_a_stream(folder: &str, first: u64) -> Self {
         let mut script = Self::default();
         let stream = Handle {
@@ -131,7 +147,7 @@ impl Script {
         };
         script.open(stream, &format!("{folder}/stream"), "create");
         for n in 0..250 {
-            script.write(stream, "stream", n * 4, 4);
+            script.write(stream, "stream", n * 16, 16);
             script.plain("0 pause 4");
         }
         script
@@ -200,9 +216,20 @@ impl Script {
     }
 
     fn write(&mut self, handle: Handle, mode: &'static str, page: u64, pages: u64) {
+        let line = ranged("write", handle, page, pages);
+        self.cached_write(handle, mode, (page, pages), line);
+    }
+
+    fn cached_write(
+        &mut self,
+        handle: Handle,
+        mode: &'static str,
+        (page, pages): (u64, u64),
+        line: String,
+    ) {
         let dirty = self.dirty.entry(handle.number).or_default();
         dirty.extend(page..page + pages);
-        self.step(mode, Needs::Cached, ranged("write", handle, page, pages));
+        self.step(mode, Needs::Cached, line);
     }
 
     fn sync(&mut self, handle: Handle, mode: &'static str, op: &str) {
@@ -233,12 +260,28 @@ impl Script {
 
     fn direct(&mut self, handle: Handle, mode: &'static str, op: &str, page: u64, pages: u64) {
         let pages = pages.min(PAGES - page);
-        self.step(mode, Needs::Range, ranged(op, handle, page, pages));
+        self.moved(handle, mode, (page, pages), ranged(op, handle, page, pages));
     }
 
-    fn aio(&mut self, handle: Handle, mode: &'static str, op: &str, page: u64) {
-        let line = ranged(op, handle, page, 1) + " 32 4";
-        self.step(mode, Needs::Range, line);
+    /// [`QUEUED`] pages, four at a time.
+    fn queued(&mut self, handle: Handle, mode: &'static str, op: &str, page: u64) {
+        let line = ranged(op, handle, page, 1) + &format!(" {QUEUED} 4");
+        self.moved(handle, mode, (page, QUEUED), line);
+    }
+
+    /// By O_DIRECT.
+    fn moved(
+        &mut self,
+        handle: Handle,
+        mode: &'static str,
+        (page, pages): (u64, u64),
+        line: String,
+    ) {
+        match (self.direct_is_cached, mode.ends_with("write")) {
+            (false, _) => self.step(mode, Needs::Range, line),
+            (true, true) => self.cached_write(handle, mode, (page, pages), line),
+            (true, false) => self.step(mode, Needs::Alone(BTreeSet::new()), line),
+        }
     }
 }
 
@@ -253,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_sync_needs_what_was_written_since_the_last() {
-        let script = Script::of_every_mode("/mnt", 1);
+        let script = Script::of_every_mode("/mnt", 1, false);
         let text = script.text();
         let lines: Vec<&str> = text.lines().collect();
         for (number, step) in &script.steps {

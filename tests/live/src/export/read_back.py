@@ -13,7 +13,8 @@ OUT = sys.argv[1]
 QUEUE, COMPLETE = 1, 14
 OP_MASK = 0xFF
 SEGMENTS = [
-    "guest_queue", "virt_submit", "qemu_submit", "host_fs_submit", "host_queue", "device", "device_flush",
+    "guest_queue", "virt_submit", "qemu_submit", "qemu_job", "host_fs_submit", "host_queue",
+    "stack_submit", "stack_between", "stack_complete", "device", "device_flush", "remote",
     "host_fs_between", "host_fs_complete", "qemu_between", "qemu_complete", "virt_complete",
 ]
 CALL_SEGMENTS = [
@@ -37,7 +38,7 @@ ASOF JOIN completed AS c
 WHERE issued.bio <> 0 AND q.bytes > 0 GROUP BY ALL
 """
 HAS_CHAINS = os.path.isdir(f"{OUT}/chains")
-HAS_CALLS = os.path.isdir(f"{OUT}/calls")
+HAS_CALLS = os.path.isdir(f"{OUT}/call_rows")
 
 
 def of_duckdb():
@@ -85,14 +86,14 @@ def of_duckdb():
         segments = ", ".join(f"sum({name}_ns)::BIGINT" for name in CALL_SEGMENTS)
         sums["calls"] = rows(
             "SELECT guest, process, op, mount, inode, count(*), sum(without_io::INT)::BIGINT, sum(linked::INT)::BIGINT,"
-            f" sum(latency_ns)::BIGINT, {segments} FROM {table('calls')} GROUP BY ALL"
+            f" sum(latency_ns)::BIGINT, {segments} FROM {table('call_rows')} GROUP BY ALL"
         )
         parts = " + ".join(f"{name}_ns" for name in CALL_SEGMENTS)
         sums["uneven_calls"] = rows(
-            f"SELECT count(*) FROM {table('calls')} WHERE residual_ns <> 0 OR {parts} <> latency_ns"
+            f"SELECT count(*) FROM {table('call_rows')} WHERE residual_ns <> 0 OR {parts} <> latency_ns"
             " OR linked IS DISTINCT FROM (residual_ns IS NOT NULL)"
         )
-        sums["programs"] = rows(f"SELECT DISTINCT process, mount, path FROM {table('calls')}")
+        sums["programs"] = rows(f"SELECT DISTINCT process, mount, path FROM {table('call_rows')}")
     return sums
 
 
@@ -133,7 +134,7 @@ def of_pyarrow():
         length = pc.sum(pc.subtract(roots["to_ns"], roots["from_ns"])).as_py() or 0
         sums["trees"] = [[roots.num_rows, length]]
     if HAS_CALLS:
-        calls = table("calls").to_table()
+        calls = table("call_rows").to_table()
         for name in ("without_io", "linked"):
             place = calls.schema.get_field_index(name)
             calls = calls.set_column(place, name, calls[name].cast("int64"))
@@ -144,7 +145,8 @@ def of_pyarrow():
 
 
 def in_order(sums):
-    return {name: sorted(rows, key=json.dumps) for name, rows in sums.items()}
+    found = {name: sorted(rows, key=json.dumps) for name, rows in sums.items()}
+    return {**found, "segments": SEGMENTS, "call_segments": CALL_SEGMENTS}
 
 
 print(json.dumps({"duckdb": in_order(of_duckdb()), "pyarrow": in_order(of_pyarrow())}))

@@ -79,8 +79,8 @@ const ONLY_THE_FINDER_CAN: &[Attempt] = &[(
     &[EPERM, EACCES],
 )];
 
-/// The keeper connects to agents; the others have no socket but those they were given.
-const ONLY_THE_KEEPER_CAN: &[Attempt] = &[
+/// The keeper connects to agents, the asker to monitors; the others have no socket but those they were given.
+const ONLY_CONNECTING_HELPERS_CAN: &[Attempt] = &[
     ("unix-socket", "(int)syscall(41, 1, 1, 0)", &[EPERM]),
     ("connect", "(int)syscall(42, -1, 0, 0)", &[EPERM]),
 ];
@@ -153,16 +153,18 @@ fn processes(
         case,
         "recorder",
         recorder,
-        &[NOBODY_CAN, ONLY_THE_FINDER_CAN, ONLY_THE_KEEPER_CAN],
+        &[NOBODY_CAN, ONLY_THE_FINDER_CAN, ONLY_CONNECTING_HELPERS_CAN],
     )?;
     let helpers = helpers_of(recorder)?;
-    let keeper = helper(&helpers, "keeper")?;
-    refused(case, "keeper", keeper, &[NOBODY_CAN, ONLY_THE_FINDER_CAN])?;
+    for who in ["keeper", "asker"] {
+        let connects = helper(&helpers, who)?;
+        refused(case, who, connects, &[NOBODY_CAN, ONLY_THE_FINDER_CAN])?;
+    }
     for who in ["reader", "watcher"] {
         let attempts = [
             NOBODY_CAN,
             ONLY_THE_FINDER_CAN,
-            ONLY_THE_KEEPER_CAN,
+            ONLY_CONNECTING_HELPERS_CAN,
             WITHOUT_OPENING,
         ];
         refused(case, who, helper(&helpers, who)?, &attempts)?;
@@ -206,7 +208,12 @@ pub fn finder(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         ids.is_some_and(|ids| !is_root(ids)),
         &format!("{ids:?}"),
     );
-    refused(case, "finder", finder, &[NOBODY_CAN, ONLY_THE_KEEPER_CAN])?;
+    refused(
+        case,
+        "finder",
+        finder,
+        &[NOBODY_CAN, ONLY_CONNECTING_HELPERS_CAN],
+    )?;
     kill(finder, Signal::SIGCONT)?;
     let output = command.wait_with_output().context("wait for guests")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -274,7 +281,7 @@ pub fn killed(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
         thread::sleep(Duration::from_millis(10));
     }
     let helpers = helpers_of(recorder)?;
-    case.equal("helpers", helpers.len(), 3);
+    case.equal("helpers", helpers.len(), 4);
     let lent = owner(&recording.bundle)?;
     case.holds(
         "the bundle is no real user's while it is written",

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nestrace_rig::external_tool::{Tool, find_program};
 use nestrace_rig::guest::{DiskSpec, Guest, GuestSpec};
+use nestrace_rig::kernel_image::KernelImage;
+use nestrace_rig::kernel_modules::KernelModules;
 use nestrace_rig::stack::{Aio, CacheMode, DiskStack};
 use nestrace_rig::{initramfs, kernel_image};
 use nestrace_trace::device_number;
@@ -39,6 +41,8 @@ pub struct Role<'a> {
     pub scripts: &'a [(&'a str, &'a str)],
     /// Programs of this machine that are not in the initramfs.
     pub programs: &'a [&'a str],
+    /// Modules that no other guest needs.
+    pub modules: &'a [&'a str],
     /// More arguments of its QEMU.
     pub extra_arguments: &'a [&'a str],
 }
@@ -78,6 +82,7 @@ impl Machine {
         spec.memory_mib = MEMORY_MIB;
         spec.disks = disks(role, folder.path())?;
         spec.files = files(&ctx.nestrace, role, folder.path())?;
+        spec.files.extend(modules(role, &kernel, folder.path())?);
         let arguments = role.extra_arguments.iter().copied();
         spec.extra_arguments = arguments.map(str::to_owned).collect();
         ctx.progress.say(&format!("booting {}", kernel.release));
@@ -195,6 +200,29 @@ fn files(
         files.push((format!("{PLACE}/{name}"), path));
     }
     Ok(files)
+}
+
+/// Modules with what they need, where `load` of the guest looks for them.
+fn modules(
+    role: &Role<'_>,
+    kernel: &KernelImage,
+    folder: &Path,
+) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let modules = KernelModules::read(&kernel.modules).context("read the list of modules")?;
+    let mut files = BTreeMap::new();
+    for name in role.modules {
+        let mut order = String::new();
+        for file in modules.load_order(name)? {
+            let place = format!("/lib/modules/{file}");
+            order.push_str(&place);
+            order.push('\n');
+            files.insert(place, kernel.modules.join(file));
+        }
+        let path = folder.join(format!("load-{name}"));
+        std::fs::write(&path, order).with_context(|| format!("write {}", path.display()))?;
+        files.insert(format!("/lib/load/{name}"), path);
+    }
+    Ok(files.into_iter().collect())
 }
 
 /// A program and the libraries that it asks for. (The loader and libc are in the initramfs for the

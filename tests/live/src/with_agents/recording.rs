@@ -13,7 +13,7 @@ use crate::context::LiveContext;
 use crate::measure::{Measured, Observed, Watched, in_a_guest, measure_observed};
 
 /// The contract: 4 s in a TCG guest; a loaded machine gets more before we give up.
-const LIVE: Duration = Duration::from_secs(30);
+const LIVE: Duration = Duration::from_secs(120);
 /// What writing back all of a guest's page cache may take.
 const SYNC: Duration = Duration::from_secs(60);
 

@@ -133,7 +133,7 @@ impl Backend for Blktrace {
         "blktrace"
     }
 
-    fn start(&mut self, facts: &Facts, detail: Detail) -> Result<Attached, String> {
+    fn start(&mut self, facts: &Facts, (detail, _): (Detail, bool)) -> Result<Attached, String> {
         self.traces.clear();
         (self.detail, self.n_dropped) = (detail, 0);
         self.pace = Pace::default();

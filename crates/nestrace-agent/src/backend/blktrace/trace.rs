@@ -27,7 +27,7 @@ fn categories(detail: Detail) -> u16 {
     match detail {
         // It knows no calls.
         Detail::Full | Detail::Io => u16::MAX,
-        Detail::Light => category::ISSUE | category::REQUEUE | category::COMPLETE,
+        Detail::Light | Detail::Sums => category::ISSUE | category::REQUEUE | category::COMPLETE,
     }
 }
 

@@ -40,8 +40,18 @@ impl Analyzer {
             self.reasons.lost_so_far = true;
             self.block.events_were_lost();
         }
-        if event.is_gap() {
+        if more
+            && event.sub == Source::File as u8
+            && let Some(host) = &mut self.host
+        {
+            host.file_events_were_lost();
+        }
+        if event.is_gap() && event.sub != Source::Cpu as u8 {
             self.interrupted(event);
+        }
+        if more && event.sub == Source::Cpu as u8 {
+            self.cpu.borrow_mut().interrupted(event.ts_ns);
+            return;
         }
         if more && event.sub != Source::Meta as u8 && event.sub != Source::HostFs as u8 {
             for session in &mut self.sessions {

@@ -14,11 +14,19 @@ use crate::model::clocks::{GuestNs, HostNs};
 const LOOK_AGAIN: u64 = 64;
 
 /// One guest session's events in the order of time.
+#[non_exhaustive]
 pub struct GuestEvents<'a> {
     /// Index into `Manifest::guest_sides`.
     pub side: usize,
     /// Its events.
     pub events: &'a mut dyn Iterator<Item = Event>,
+}
+
+impl<'a> GuestEvents<'a> {
+    /// The events of `Manifest::guest_sides[side]`.
+    pub fn new(side: usize, events: &'a mut dyn Iterator<Item = Event>) -> Self {
+        Self { side, events }
+    }
 }
 
 /// The next event of a stream.

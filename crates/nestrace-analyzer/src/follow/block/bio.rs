@@ -39,6 +39,8 @@ pub(super) struct Ending {
     pub ts_ns: u64,
     /// The request, where spans are wanted and its D was seen.
     pub by: Option<RequestSpan>,
+    /// [`Event::flushed_with`] of that C.
+    pub flushed_with: u64,
 }
 
 /// One life of a bio pointer.

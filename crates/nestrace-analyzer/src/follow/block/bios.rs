@@ -293,7 +293,7 @@ fn end_bio<O: Observer>(
         ..
     } = ending;
     if let Some(spans) = &mut gathered.spans {
-        spans.ended(whole, last, completed_ns, ts_ns);
+        spans.ended(whole, last, &ending);
     }
     if whole.aio.names_iocb() {
         lent.observer.bio_ended(whole.aio, whole.whole_bytes, ts_ns);

@@ -24,7 +24,10 @@ impl BlockLayer {
     ) {
         let operation = Operation::of(event.op());
         let request = self.requests.live.remove(event.object);
-        let request = request.and_then(|request| self.ended_by(request, event, lent));
+        let mut request = request.and_then(|request| self.ended_by(request, event, lent));
+        if let Some(request) = &mut request {
+            request.end_cpu = event.cpu;
+        }
         if event.op() == flags::OP_FLUSH {
             return self.device_flush_done(device, request, event, lent);
         }
@@ -229,6 +232,7 @@ impl BlockLayer {
             completed_ns,
             ts_ns: event.ts_ns,
             by,
+            flushed_with: event.flushed_with(),
         }
     }
 
@@ -345,7 +349,7 @@ impl BlockLayer {
         meter.stats.flush_ended(event.ts_ns, q2c_ns);
         meter.figures.flush_ended(event.ts_ns, q2c_ns);
         if let Some(spans) = &mut self.gathered.spans {
-            spans.flush_ended(device, flush.generation, flush.ready_ns, event.ts_ns);
+            spans.flush_ended(device, flush, event);
         }
     }
 

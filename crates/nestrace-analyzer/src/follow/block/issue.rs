@@ -67,6 +67,10 @@ pub(super) struct Request {
     pub first_issue: FirstIssue,
     /// Processor of its only D, unless it was issued together with others.
     pub lane: u32,
+    /// Thread of its first D.
+    pub tid: u32,
+    /// Processor of its last C.
+    pub end_cpu: u16,
     /// Number that no other request has; 0 before D.
     pub serial: u64,
     /// Bios that it carried at its last D.
@@ -102,6 +106,8 @@ impl Request {
             issued_ns: 0,
             first_issue: FirstIssue::default(),
             lane: RequestSpan::ANY_LANE,
+            tid: 0,
+            end_cpu: 0,
             serial: 0,
             n_bios: 0,
             bytes: 0,
@@ -205,6 +211,8 @@ impl Request {
             bios: self.n_bios,
             lane: self.lane,
             page: self.first_issue.page,
+            tid: self.tid,
+            end_cpu: self.end_cpu,
         }
     }
 }
@@ -260,6 +268,7 @@ impl BlockLayer {
             u32::from(event.cpu)
         };
         if !again {
+            request.tid = event.tid;
             request.serial = self.gathered.new_serial();
             request.first_issue = FirstIssue {
                 ts_ns: event.ts_ns,
@@ -420,7 +429,7 @@ impl BlockLayer {
         if let Some(spans) = &mut self.gathered.spans
             && request.in_sequence
         {
-            spans.data_of_sequence_issued(device, bio);
+            spans.data_of_sequence_issued(device, bio, event.flushed_with());
         }
         let whose = (bio.operation, bio.process);
         let untraced_merge = bio.way == Way::Unknown

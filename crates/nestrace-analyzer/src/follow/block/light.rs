@@ -108,6 +108,8 @@ fn hand_on(gathered: &mut Gathered, event: &Event, operation: Operation, issued_
             bios: 0,
             lane: RequestSpan::ANY_LANE,
             page: 0,
+            tid: 0,
+            end_cpu: event.cpu,
         });
     }
 }

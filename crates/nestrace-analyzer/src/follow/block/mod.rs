@@ -15,6 +15,7 @@ mod bound;
 mod complete;
 mod empty_flushes;
 mod gathered;
+mod handed_on;
 mod interrupted;
 mod issue;
 mod light;
@@ -83,7 +84,15 @@ impl BlockLayer {
                 }
             }
             Kind::SleepRequest => self.bios.sleep(event),
-            Kind::BioRemap => self.bios.remap(device, event, &mut self.gathered),
+            Kind::BioRemap => {
+                self.bios.remap(device, event, &mut self.gathered);
+                let former = event.former_dev();
+                if let Some(spans) = &mut self.gathered.spans
+                    && lent.observer.stacking(former).is_some()
+                {
+                    spans.remapped(event, lent.observer.has_parity(former));
+                }
+            }
             Kind::BioComplete => {
                 let (requests, gathered) = (&mut self.requests, &mut self.gathered);
                 self.bios.complete(device, event, requests, gathered, lent);
@@ -165,7 +174,13 @@ impl BlockLayer {
         if let Some(spans) = &mut self.gathered.spans
             && (empty_flush || operation != Operation::Other && event.bytes > 0)
         {
-            spans.queued(&bio, owner, event, lent.observer.carrier(event));
+            let carrier = lent.observer.carrier(event);
+            if let Some(above) = spans.queued(&bio, owner, event, carrier) {
+                bio.owner = above;
+            }
+            if lent.observer.stacking(event.dev).is_some() {
+                spans.on_stacked(&bio);
+            }
         }
         self.begin_life(event.object, bio, event.ts_ns, lent);
     }

@@ -74,6 +74,11 @@ pub(crate) trait Observer {
         None
     }
 
+    /// Whether it works in stripes with parity (RAID4, 5, 6).
+    fn has_parity(&self, _dev: u32) -> bool {
+        false
+    }
+
     /// What is in flight of these clocks changes.
     fn in_flight(&mut self, _clocks: ClocksOf, _ts_ns: u64, _change: impl Fn(&mut Stages)) {}
 

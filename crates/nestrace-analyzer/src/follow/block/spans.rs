@@ -7,21 +7,25 @@
 //! ended, lets none pass data of a flush sequence (`blk-flush.c`, conditions C1 to C3), and a flush
 //! serves only those who asked before its D. So it is the one that ended last before the data's D
 //! (or before the bio's end) and that was issued after the bio was queued (or after its data's C).
-//! On devices with several hardware queues there may be several such flushes: the last is taken and
-//! the bio is marked.
+//! Each hardware queue does so for itself, with a request of its own. Where the events name that
+//! request ([`Event::flushed_with`]), only its flushes count; where they do not and several queues'
+//! flushes could be the one, the last is taken and the bio is marked.
 
 use std::collections::VecDeque;
 
 use nestrace_abi::flags;
 use nestrace_trace::Event;
 
-use super::bio::Bio;
+use super::bio::{Bio, Ending};
+use super::empty_flushes::EmptyFlush;
+use super::handed_on::HandedOn;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan};
 
-/// Ended flushes remembered for a device: enough to see that several could be the one.
-const RECENT_FLUSHES: usize = 8;
+/// Ended flushes remembered for a device: enough to see that several could be the one, and to find that of one hardware
+/// queue behind those of the others.
+const RECENT_FLUSHES: usize = 64;
 /// So many requests of a bio are looked through for one that carried two parts of it; where there are more,
 /// that is done once, when it ends.
 const LOOKED_THROUGH: usize = 64;
@@ -40,11 +44,34 @@ pub(crate) struct BlockSpans {
     open: PointerMap<u32, BioSpan>,
     /// The flushes of each device that ended last, oldest first.
     flushes: PointerMap<u16, VecDeque<RequestSpan>>,
+    handed_on: HandedOn,
 }
 
 impl BlockSpans {
+    /// dm or md have made a bio of one that is on its way, or have changed it; `of_stripes`: the device has parity.
     #[inline(never)]
-    pub(super) fn queued(&mut self, bio: &Bio, owner: Owner, event: &Event, file_io: u64) {
+    pub(super) fn remapped(&mut self, event: &Event, of_stripes: bool) {
+        self.handed_on.remapped(event, of_stripes, &self.open);
+    }
+
+    /// A bio of a device that hands it on.
+    pub(super) fn on_stacked(&mut self, bio: &Bio) {
+        self.handed_on.queued(bio.generation);
+    }
+
+    /// Gives the owner of the uppermost bio that it was made for.
+    #[inline(never)]
+    pub(super) fn queued(
+        &mut self,
+        bio: &Bio,
+        owner: Owner,
+        event: &Event,
+        file_io: u64,
+    ) -> Option<Owner> {
+        let above = self.handed_on.arrived(event, &self.open);
+        let parent = above.as_ref().and_then(|above| above.bios.first());
+        let parent = parent.and_then(|parent| self.open.get(&parent.generation));
+        let owner_above = parent.map(|parent| parent.owner_at_top);
         let span = BioSpan {
             dev: event.dev,
             operation: bio.operation,
@@ -57,6 +84,7 @@ impl BlockSpans {
             tid: event.tid,
             pointer: event.object,
             owner,
+            owner_at_top: owner_above.unwrap_or(owner),
             for_another: bio.owner != owner,
             owner_kind: event.sub,
             end_io: event.end_io,
@@ -69,9 +97,12 @@ impl BlockSpans {
             further_pages: Vec::new(),
             file_io,
             ambiguous: false,
+            generation: bio.generation,
+            above,
             requests: Vec::new(),
         };
         self.open.insert(bio.generation, span);
+        owner_above
     }
 
     /// A life that has no end worth telling.
@@ -84,13 +115,17 @@ impl BlockSpans {
 
     /// The data of a flush sequence goes to the device: what came before was the flush.
     #[inline(never)]
-    pub(super) fn data_of_sequence_issued(&mut self, device: u16, bio: &Bio) {
+    pub(super) fn data_of_sequence_issued(&mut self, device: u16, bio: &Bio, flushed_with: u64) {
         if let Some(span) = self.open.get_mut(&bio.whole())
             && span.flags & flags::PREFLUSH != 0
             && span.requests.is_empty()
         {
-            let since = span.queued_ns.max(bio.entered_ns);
-            wait_for_flush(&self.flushes, device, since, span);
+            let since_ns = span.queued_ns.max(bio.entered_ns);
+            let flushes = Flushes {
+                since_ns,
+                with: flushed_with,
+            };
+            flushes.wait(&self.flushes, device, span);
         }
     }
 
@@ -132,14 +167,19 @@ impl BlockSpans {
         known.find(|(at, _)| *at == offset).map_or(0, |it| it.1)
     }
 
-    /// A whole bio has ended. `data_ns` is the last C of its data.
+    /// A whole bio has ended.
     #[inline(never)]
-    pub(super) fn ended(&mut self, whole: &Bio, last: &Bio, data_ns: u64, ended_ns: u64) {
+    pub(super) fn ended(&mut self, whole: &Bio, last: &Bio, ending: &Ending) {
         let Some(mut span) = self.open.remove(&whole.generation) else {
             return;
         };
+        let (data_ns, ended_ns) = (ending.completed_ns, ending.ts_ns);
         if ended_ns > data_ns && span.flags & flags::FUA != 0 {
-            wait_for_flush(&self.flushes, last.device, data_ns, &mut span);
+            let flushes = Flushes {
+                since_ns: data_ns,
+                with: ending.flushed_with,
+            };
+            flushes.wait(&self.flushes, last.device, &mut span);
         }
         self.hand_on(span, ended_ns);
     }
@@ -213,18 +253,16 @@ impl BlockSpans {
 
     /// A flush without data has ended.
     #[inline(never)]
-    pub(super) fn flush_ended(
-        &mut self,
-        device: u16,
-        generation: u32,
-        ready_ns: u64,
-        ended_ns: u64,
-    ) {
-        let Some(mut span) = self.open.remove(&generation) else {
+    pub(super) fn flush_ended(&mut self, device: u16, flush: EmptyFlush, event: &Event) {
+        let Some(mut span) = self.open.remove(&flush.generation) else {
             return;
         };
-        wait_for_flush(&self.flushes, device, ready_ns, &mut span);
-        self.hand_on(span, ended_ns);
+        let flushes = Flushes {
+            since_ns: flush.ready_ns,
+            with: event.flushed_with(),
+        };
+        flushes.wait(&self.flushes, device, &mut span);
+        self.hand_on(span, event.ts_ns);
     }
 
     fn hand_on(&mut self, mut span: BioSpan, ended_ns: u64) {
@@ -235,6 +273,7 @@ impl BlockSpans {
                 .retain(|request| known.insert(request.serial, ()).is_none());
         }
         span.requests.sort_by_key(|request| request.issued_ns);
+        self.handed_on.ended(&mut span, &self.open);
         self.bios.push(span);
     }
 
@@ -258,23 +297,30 @@ impl BlockSpans {
     }
 }
 
-/// Gives a bio the flush that it waited for since `since_ns`: of those that ended, the last.
-fn wait_for_flush(
-    flushes: &PointerMap<u16, VecDeque<RequestSpan>>,
-    device: u16,
+/// The flushes that a bio may have waited for.
+#[derive(Clone, Copy, Debug)]
+struct Flushes {
+    /// They were issued since then.
     since_ns: u64,
-    span: &mut BioSpan,
-) {
-    let Some(recent) = flushes.get(&device) else {
-        return;
-    };
-    let mut candidates = recent
-        .iter()
-        .rev()
-        .filter(|flush| flush.issued_ns >= since_ns);
-    if let Some(flush) = candidates.next() {
-        span.ambiguous |= candidates.next().is_some();
-        span.requests.push(*flush);
+    /// They are this request's; 0 if that is not known.
+    with: u64,
+}
+
+impl Flushes {
+    /// Gives a bio the flush that it waited for: of those that ended, the last.
+    fn wait(self, ended: &PointerMap<u16, VecDeque<RequestSpan>>, device: u16, span: &mut BioSpan) {
+        let Some(recent) = ended.get(&device) else {
+            return;
+        };
+        let is_one = |flush: &&RequestSpan| {
+            flush.issued_ns >= self.since_ns && (self.with == 0 || flush.pointer == self.with)
+        };
+        let mut candidates = recent.iter().rev().filter(is_one);
+        if let Some(flush) = candidates.next() {
+            // A hardware queue sends one after the other.
+            span.ambiguous |= self.with == 0 && candidates.next().is_some();
+            span.requests.push(*flush);
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 
 use nestrace_trace::Event;
 
-use super::bio::{Bio, Way};
+use super::bio::{Bio, Ending, Way};
 use super::bios::Bios;
 use super::gathered::Gathered;
 use super::observer::{ClocksOf, Lent, Observer};
@@ -196,10 +196,18 @@ fn hand_on_whole(
             bios: 1,
             lane: RequestSpan::ANY_LANE,
             page: 0,
+            tid: 0,
+            end_cpu: event.cpu,
         };
         spans.carried(bio.generation, whole);
     }
-    spans.ended(bio, bio, event.ts_ns, event.ts_ns);
+    let ending = Ending {
+        completed_ns: event.ts_ns,
+        ts_ns: event.ts_ns,
+        by: None,
+        flushed_with: 0,
+    };
+    spans.ended(bio, bio, &ending);
 }
 
 /// A bio that a device with requests gave back before it had one: it was to be done without

@@ -284,16 +284,10 @@ impl FileIo {
     }
 
     fn find_file_of_uring(&mut self, event: &Event, host: &mut Host<'_>) {
-        if let Some(submit) = self.uring_without_file.remove(&event.object) {
-            let (inode, owner_dev) = (event.inode, event.owner_dev);
-            self.uring_submit(
-                &Event {
-                    inode,
-                    owner_dev,
-                    ..submit
-                },
-                host,
-            );
+        if let Some(mut submit) = self.uring_without_file.remove(&event.object) {
+            submit.inode = event.inode;
+            submit.owner_dev = event.owner_dev;
+            self.uring_submit(&submit, host);
         }
     }
 

@@ -5,10 +5,12 @@
 //! the moment that the file system says so. What it queues in that time is the file I/O's own. Direct
 //! I/O is known by its kiocb, whatever task queues it.
 
+use nestrace_abi::Kind;
 use nestrace_abi::flags::{self, op};
 use nestrace_trace::Event;
 
 use super::Call;
+use crate::model::actor::Actor;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::ids::ImageId;
 use crate::model::pointer::PointerMap;
@@ -41,6 +43,11 @@ impl FileSpans {
             start_ns: call.start_ns,
             end_ns: call.start_ns,
             tid: event.tid,
+            ends: match event.kind() {
+                // io_uring completes in the thread that submitted.
+                Some(Kind::SyscallEnter | Kind::UringSubmit) => Actor::host(event.tid),
+                _ => Actor::Unknown,
+            },
             buffer: event.first_buffer(),
             dsync: call.dsync,
             end: FileEnd::Open,

@@ -71,6 +71,10 @@ pub(crate) struct Ended {
     pub offset: Option<u64>,
     pub bytes: u64,
     pub start_ns: u64,
+    /// Thread of `block_acct_start`.
+    pub tid: u32,
+    /// Thread of the completion notification, else of `block_acct_done`.
+    pub end_tid: u32,
     pub handed_back_ns: Option<u64>,
     /// Address of the virtqueue of the completion notification; 0 where it was not seen.
     pub queue: u64,
@@ -95,6 +99,8 @@ struct Request {
     start_ns: u64,
     offset: Option<u64>,
     handed_back_ns: Option<u64>,
+    /// Thread of the completion notification; 0 without one.
+    handed_back_tid: u32,
     queue: u64,
     merged: bool,
     /// SCSI: what the calls are for; pieces of one UNMAP share it.
@@ -206,6 +212,7 @@ impl Requests {
             start_ns: again.as_ref().map_or(event.ts_ns, |old| old.start_ns),
             offset: None,
             handed_back_ns: None,
+            handed_back_tid: 0,
             queue: 0,
             merged: false,
             opaque: 0,
@@ -328,7 +335,10 @@ impl Requests {
     pub(super) fn handed_back(&mut self, cookie: u64, event: &Event) {
         self.place(cookie, event.tid);
         if let Some(request) = self.in_flight.get_mut(&cookie) {
-            request.handed_back_ns.get_or_insert(event.ts_ns);
+            if request.handed_back_ns.is_none() {
+                request.handed_back_ns = Some(event.ts_ns);
+                request.handed_back_tid = event.tid;
+            }
             request.queue = event.virtqueue();
         }
     }
@@ -429,6 +439,11 @@ impl Requests {
             offset: request.offset,
             bytes: request.bytes,
             start_ns: request.start_ns,
+            tid: request.tid,
+            end_tid: match request.handed_back_tid {
+                0 => event.tid,
+                tid => tid,
+            },
             handed_back_ns: request.handed_back_ns,
             queue: request.queue,
             done_ns: event.ts_ns,

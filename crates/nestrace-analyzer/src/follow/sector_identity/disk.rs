@@ -429,15 +429,14 @@ impl Disk {
 fn link(request: &Request, issue: &Event, mut links: impl FnMut(Event)) {
     let mut others = request.bios.iter().skip(1).map(|bio| bio.address);
     while let Some(first) = others.next() {
-        links(Event {
-            kind: Kind::Link as u8,
-            sub: 0,
-            related: first,
-            offset: others.next().unwrap_or(0),
-            bytes: others.next().unwrap_or(0),
-            flags: 0,
-            ..*issue
-        });
+        let mut link = *issue;
+        link.kind = Kind::Link as u8;
+        link.sub = 0;
+        link.related = first;
+        link.offset = others.next().unwrap_or(0);
+        link.bytes = others.next().unwrap_or(0);
+        link.flags = 0;
+        links(link);
     }
 }
 

@@ -78,15 +78,12 @@ impl Flushes {
         }
         let flush = self.at_device.pop_front()?;
         self.ended_untold_ns = Some(event.ts_ns);
-        Some(Event {
-            ts_ns: event.ts_ns,
-            cpu: event.cpu,
-            dev: event.dev,
-            kind: Kind::Complete as u8,
-            flags: flags::OP_FLUSH,
-            object: addresses.of_ended(Some(flush)),
-            offset: Event::NOWHERE,
-            ..Event::default()
-        })
+        let mut end = Event::at(event.ts_ns, Kind::Complete);
+        end.cpu = event.cpu;
+        end.dev = event.dev;
+        end.flags = flags::OP_FLUSH;
+        end.object = addresses.of_ended(Some(flush));
+        end.offset = Event::NOWHERE;
+        Some(end)
     }
 }

@@ -38,7 +38,9 @@ fn others(subject: &Subject<'_>, device: &Device) -> Others {
 /// Whether a user is not the guest.
 fn is_another(subject: &Subject<'_>, user: &User) -> bool {
     let own = subject.guest.disks.iter().flat_map(|disk| &disk.images);
-    let mut own_devices = own.flat_map(|image| &image.devices);
+    let own_devices = own.flat_map(|image| &image.devices);
+    let of_stack = subject.stack.iter().map(|(about, _)| &about.name);
+    let mut own_devices = own_devices.chain(of_stack);
     match user.kind {
         UserKind::Process => true,
         UserKind::Image | UserKind::Guest => user.guest.as_ref() != Some(&subject.guest.name),
@@ -62,7 +64,7 @@ pub(super) fn is_used_alone(subject: &Subject<'_>, device: &Device) -> bool {
 
 /// What the file system below wrote, it wrote for the disk: no other user wrote to a device of it.
 pub(super) fn written_alone(subject: &Subject<'_>) -> Result<(), Missing> {
-    let mut devices = subject.beneath.iter().filter_map(|(_, device)| *device);
+    let mut devices = subject.uppermost.iter().filter_map(|(_, device)| *device);
     let is_alone = |device: &Device| {
         let users = || device.users.iter().flatten();
         let beside = users().filter(|user| is_beside(subject, user));
@@ -88,7 +90,8 @@ fn who(user: &User) -> String {
 pub(super) fn noisy_neighbour(subject: &Subject<'_>) -> Judgement {
     subject.whole()?;
     subject.seen_device()?;
-    let devices = subject.beneath.iter().filter_map(|(_, device)| *device);
+    // Others may use an upper device as well as a lower one.
+    let devices = subject.stack.iter().filter_map(|(_, device)| *device);
     let loudest = devices
         .filter(|device| device.queue_depth.busy_share >= threshold::BUSY)
         .filter(|device| device.counts.completed >= threshold::REQUESTS)
@@ -134,8 +137,8 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
         .in_guest
         .filter(|_| settable)
         .zip(subject.guest_disk.map(|disk| disk.nr_requests));
-    let beneath = subject.beneath.iter();
-    let on_host = beneath.filter_map(|(about, device)| Some(((*device)?, about.nr_requests)));
+    let stack = subject.stack.iter();
+    let on_host = stack.filter_map(|(about, device)| Some(((*device)?, about.nr_requests)));
     for (device, nr_requests) in in_guest.into_iter().chain(on_host) {
         let Some(share) = share_of_q2c(device, |device| Some(device.stats.as_ref()?.path_ns.q2g))
         else {

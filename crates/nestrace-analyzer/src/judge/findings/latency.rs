@@ -5,7 +5,15 @@ use super::{Case, Judgement, limit, threshold};
 use crate::result::analysis::{Chains, Evidence, Segment};
 use crate::result::units::{percent, time};
 
-const DEVICE: [&str; 2] = ["device", "device_flush"];
+/// What is below the image: the host's devices, with those that hand I/O on to others, or a server.
+pub(super) const DEVICE: [&str; 6] = [
+    "device",
+    "device_flush",
+    "remote",
+    "stack_submit",
+    "stack_between",
+    "stack_complete",
+];
 const VIRT: [&str; 2] = ["virt_submit", "virt_complete"];
 
 /// Shares of all segments, as evidence.
@@ -18,7 +26,7 @@ fn segments(chains: &Chains) -> impl Iterator<Item = (&'static str, Evidence)> {
 }
 
 /// A share of the mean latency, as a time.
-fn part(chains: &Chains, share: f64) -> String {
+pub(super) fn part(chains: &Chains, share: f64) -> String {
     time((chains.q2c_mean_ns * share).round() as u64)
 }
 
@@ -49,6 +57,11 @@ fn largest(chains: &Chains) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
+/// What the lowest layer is.
+fn kind(subject: &Subject<'_>) -> &'static str {
+    subject.server().map_or("device", |_| "server")
+}
+
 pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
     let device = Subject::share_of(chains, &DEVICE);
@@ -59,12 +72,12 @@ pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
     let mut evidence: std::collections::BTreeMap<_, _> = segments(chains).collect();
     evidence.insert("q2c_mean_ns", Evidence::Real(chains.q2c_mean_ns));
     Case {
-        title: format!("{} of the latency is spent above the device", percent(overhead)),
+        title: format!("{} of the latency is spent above the {}", percent(overhead), kind(subject)),
         explanation: format!(
-            "A request takes {} on average, {} of it at the host's device. The rest is spent in the layers above: \
-             {}.",
+            "A request takes {} on average, {} of it at {}. The rest is spent in the layers above: {}.",
             part(chains, 1.0),
             part(chains, device),
+            subject.lowest(),
             largest(chains)
         ),
         advice: vec![format!(
@@ -80,14 +93,15 @@ pub(super) fn latency_overhead(subject: &Subject<'_>) -> Judgement {
 
 pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
     let chains = subject.followed()?;
+    // What stacked devices keep from the lowest ones has rules of its own.
     let busy_ns = subject
-        .beneath
+        .uppermost
         .iter()
         .map(|(_, device)| Some((*device)?.queue_depth.busy_ns));
     let (Some(guest), Some(busy_ns)) = (subject.in_guest, busy_ns.sum::<Option<u64>>()) else {
         return Ok(None);
     };
-    if subject.beneath.is_empty() {
+    if subject.uppermost.is_empty() {
         return Ok(None);
     }
     let waiting = guest.queue_depth.busy_share;
@@ -104,11 +118,15 @@ pub(super) fn queue_idle(subject: &Subject<'_>) -> Judgement {
         return Err("the guest was recorded for only part of the time");
     }
     Case {
-        title: format!("the device is idle for {} of the time while the guest waits", percent(idle)),
+        title: format!(
+            "the {} is idle for {} of the time while the guest waits",
+            kind(subject),
+            percent(idle)
+        ),
         explanation: format!(
-            "The guest had a request in flight for {} of the time, the host's device for {}. The rest of the time the \
-             requests were in {}.",
+            "The guest had a request in flight for {} of the time, {} for {}. The rest of the time the requests were in {}.",
             percent(waiting),
+            subject.lowest(),
             percent(busy),
             largest(chains)
         ),
@@ -248,14 +266,18 @@ pub(super) fn nothing_to_gain(subject: &Subject<'_>) -> Judgement {
     Case {
         title: format!("the nesting costs {} of the latency", percent(overhead)),
         explanation: format!(
-            "A request takes {} on average, {} of it at the host's device. The layers above it add little, and no \
-             other rule found anything to change.",
+            "A request takes {} on average, {} of it at {}. The layers above it add little, and no other rule found \
+             anything to change.",
             part(chains, 1.0),
-            part(chains, 1.0 - overhead)
+            part(chains, 1.0 - overhead),
+            subject.lowest()
         ),
-        advice: vec![String::from(
-            "Change nothing in the virtualization. For a faster disk, use a faster device.",
-        )],
+        advice: vec![String::from(match subject.server() {
+            Some(_) => {
+                "Change nothing in the virtualization. For a faster disk, use a faster server or network, or a device of the host."
+            }
+            None => "Change nothing in the virtualization. For a faster disk, use a faster device.",
+        })],
         evidence: segments(chains).collect(),
         share: overhead,
         information: true,

@@ -5,8 +5,10 @@
 //! not recorded, lost or not certain; then it is in `findings_unjudged`. Limits stand in [`threshold`],
 //! each with its reason. The rules and where they come from: `docs/findings.md`.
 
+mod backup;
 mod bus;
 mod cache;
+mod cpu;
 mod device;
 mod image;
 mod latency;
@@ -15,6 +17,7 @@ mod metadata;
 mod order;
 mod page_cache;
 mod program_syncs;
+mod stack;
 mod subject;
 mod sync;
 mod threshold;
@@ -25,13 +28,14 @@ use nestrace_trace::manifest::Manifest;
 
 use crate::measure::clues::DiskClues;
 use crate::result::analysis::{Analysis, Evidence, Finding, Severity, Unjudged};
+use crate::result::verdict::LimitBottleneck;
 use subject::Subject;
 
 /// A rule: its id and how it judges a disk.
 type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
-const RULES: [Rule; 36] = [
+const RULES: [Rule; 45] = [
     ("host-readahead", cache::host_readahead),
     ("readahead-waste", cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
@@ -58,8 +62,14 @@ const RULES: [Rule; 36] = [
     ("cow-on-cow", image::cow_on_cow),
     ("backing-chain", image::backing_chain),
     ("host-throttled", limit::host_throttled),
+    ("backup-holds-writes", backup::backup_holds_writes),
     ("noisy-neighbour", device::noisy_neighbour),
     ("tag-starvation", device::tag_starvation),
+    ("raid-partial-stripe", stack::raid_partial_stripe),
+    ("thin-allocation", stack::thin_allocation),
+    ("crypt-queue", stack::crypt_queue),
+    ("resync-beside", stack::resync_beside),
+    ("stacked-journals", stack::stacked_journals),
     ("sync-drags-others", program_syncs::sync_drags_others),
     ("small-syncs", program_syncs::small_syncs),
     ("sync-of-metadata", program_syncs::sync_of_metadata),
@@ -71,6 +81,9 @@ const RULES: [Rule; 36] = [
     ("readahead-short", page_cache::readahead_short),
     ("dirty-throttled", page_cache::dirty_throttled),
     ("mmap-faults", page_cache::mmap_faults),
+    ("iothread-saturated", cpu::iothread_saturated),
+    ("cpu-starved", cpu::cpu_starved),
+    ("vcpu-not-running", cpu::vcpu_not_running),
 ];
 
 /// Ids of all rules, and of what is said where none finds anything to act on.
@@ -125,6 +138,7 @@ impl Case {
 pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskClues]) {
     let mut findings = Vec::new();
     let mut unjudged = Vec::new();
+    let mut bottlenecks: Vec<(String, String, LimitBottleneck)> = Vec::new();
     for subject in Subject::all(analysis, manifest, clues) {
         let (before, open) = (findings.len(), unjudged.len());
         for (id, rule) in RULES {
@@ -137,6 +151,10 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
                     missing,
                 }),
             }
+        }
+        if let Some(limit) = limit::bottleneck(&subject) {
+            let (guest, disk) = (subject.guest_name(), subject.disk_name());
+            bottlenecks.push((guest.to_owned(), disk.to_owned(), limit));
         }
         let at_stake = findings[before..].iter().any(Finding::is_worth_acting_on);
         if !at_stake && let Ok(Some(case)) = latency::nothing_to_gain(&subject) {
@@ -160,6 +178,12 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
             .cmp(&a.severity)
             .then(b.share.total_cmp(&a.share))
     });
+    for disk in &mut analysis.verdict.disks {
+        let own = bottlenecks
+            .iter()
+            .find(|(guest, name, _)| disk.guest == *guest && disk.disk == *name);
+        disk.limit_is_the_bottleneck = own.map(|(.., limit)| limit.clone());
+    }
     analysis.findings = findings;
     analysis.findings_unjudged = unjudged;
 }

@@ -17,6 +17,10 @@ pub(super) fn allocation_defeated(subject: &Subject<'_>) -> Judgement {
     let (Some(guest), [(_, Some(host))]) = (subject.in_guest, subject.beneath.as_slice()) else {
         return Ok(None);
     };
+    // Where a server keeps it, the host does not see.
+    if subject.server().is_some() {
+        return Ok(None);
+    }
     // Journal and metadata lie elsewhere by right, and so do other disks' images.
     let class = amplified.by_class;
     let own = [class.host_journal, class.host_metadata]

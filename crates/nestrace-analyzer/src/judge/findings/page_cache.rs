@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nestrace_trace::manifest::GuestMemory;
 
 use super::subject::Subject;
-use super::{Case, Judgement, Missing, threshold};
+use super::{Case, Judgement, Missing, latency, threshold};
 use crate::measure::clues::{CallWaits, DiskClues, Waits};
 use crate::result::analysis::Evidence;
 use crate::result::units::{of, percent, share, size, time};
@@ -124,6 +124,20 @@ pub(super) fn cold_reads(subject: &Subject<'_>) -> Judgement {
     .fires()
 }
 
+/// The part of the time of a disk's reads that does not pass at the host's device or in its queue; 0 where most of what is
+/// read is of no such stream.
+fn on_the_way(subject: &Subject<'_>, reads: &Waits) -> Result<f64, Missing> {
+    let chains = subject.followed()?;
+    let of_disk = subject.inside()?.bytes.read;
+    if (reads.bytes as f64) < threshold::LONG_WAY * of_disk as f64 {
+        return Ok(0.0);
+    }
+    let at_device = |name: &str| name == "host_queue" || latency::DEVICE.contains(&name);
+    let segments = chains.by_op.read.iter();
+    let on_the_way = segments.filter(|segment| !at_device(segment.name));
+    Ok(on_the_way.map(|segment| segment.share).sum())
+}
+
 pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
     let calls = &recorded(subject)?.calls;
     let reads = &calls.reads_on;
@@ -131,14 +145,22 @@ pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
     let for_each = reads.bytes / reads.n.max(1);
     if reads.n < threshold::WAITS
         || part < threshold::WAITING
-        || for_each > threshold::FOR_EACH_WAIT
+        || for_each > threshold::FOR_EACH_LONG_WAY
     {
+        return Ok(None);
+    }
+    let on_the_way = match for_each > threshold::FOR_EACH_WAIT {
+        true => Some(on_the_way(subject, reads)?),
+        false => None,
+    };
+    if on_the_way.is_some_and(|part| part < threshold::LONG_WAY) {
         return Ok(None);
     }
     let known = subject.guest_disk;
     let setting = known.map(|disk| disk.read_ahead_kb);
     let name = known.map_or("DISK", |disk| disk.name.as_str());
-    let is_small = setting.is_some_and(|kb| u64::from(kb) << 10 <= threshold::FOR_EACH_WAIT);
+    let most = for_each.max(threshold::FOR_EACH_WAIT);
+    let is_small = setting.is_some_and(|kb| u64::from(kb) << 10 <= most);
     let raise = format!(
         "Raise the read-ahead in the guest: `echo 1024 > /sys/block/{name}/queue/read_ahead_kb`, or `blockdev --setra 2048 \
          /dev/{name}` (in sectors of 512 bytes), and measure again. A file system on dm or md has the read-ahead of that \
@@ -164,6 +186,14 @@ pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
     let setting = setting.map_or_else(String::new, |kb| {
         format!(" {name} has read_ahead_kb={kb} in the guest.")
     });
+    let why = on_the_way.map_or_else(String::new, |part| {
+        evidence.insert("on_the_way_share", part.into());
+        format!(
+            " {} of the time of this disk's reads passes on the way to the host's device and back. That is paid for each \
+             request, so a longer read-ahead pays it less often.",
+            percent(part)
+        )
+    });
     Case {
         title: format!(
             "sequential reads wait for each {}: the guest reads too little ahead",
@@ -171,7 +201,7 @@ pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
         ),
         explanation: format!(
             "Programs read {} in sequence through the page cache and waited {} for the next pages, {} each time. That is \
-             {} of the time of all calls on this disk's files.{setting}{}",
+             {} of the time of all calls on this disk's files.{why}{setting}{}",
             size(reads.bytes),
             of(reads.n, "time", "times"),
             time(reads.ns / reads.n.max(1)),
@@ -180,7 +210,8 @@ pub(super) fn readahead_short(subject: &Subject<'_>) -> Judgement {
         ),
         advice,
         evidence,
-        share: part.min(1.0),
+        // Of a long way only that can become shorter.
+        share: part.min(1.0) * on_the_way.unwrap_or(1.0),
         information: false,
     }
     .fires()

@@ -1,12 +1,14 @@
 //! One disk of one guest, with everything that is known of it on every layer.
 
+use std::collections::BTreeSet;
+
 use nestrace_abi::Source;
 use nestrace_trace::manifest::{
-    self, Device as HostDevice, GuestDisk, GuestMount, GuestSide, Manifest,
+    self, Device as HostDevice, GuestDisk, GuestMount, GuestSide, Manifest, Server,
 };
 
 use super::{Missing, threshold};
-use crate::follow::image::{device_named, disk_of};
+use crate::follow::image::{device_named, disk_of, is_stacked};
 use crate::measure::clues::{DiskClues, FileSyncs};
 use crate::model::data_path::{DataPath, Unseen};
 use crate::result::analysis::{
@@ -63,9 +65,13 @@ pub(super) struct Subject<'a> {
     guest_waits_probed: bool,
     /// The guest's bios tell whose pages they carry; blktrace does not record it.
     pub guest_tells_owners: bool,
-    /// Devices right under the images, as the manifest and as the analysis have them; of a partition its disk,
+    /// The lowest devices under the images, as the manifest and as the analysis have them; of a partition its disk,
     /// where the block layer counts.
     pub beneath: Vec<(&'a HostDevice, Option<&'a Device>)>,
+    /// Devices right under the images, or right under the file systems that hold these.
+    pub uppermost: Vec<(&'a HostDevice, Option<&'a Device>)>,
+    /// All devices under the images, the lowest ones among them.
+    pub stack: Vec<(&'a HostDevice, Option<&'a Device>)>,
 }
 
 impl<'a> Subject<'a> {
@@ -163,7 +169,9 @@ impl<'a> Subject<'a> {
                 .iter()
                 .filter(|side| side.guest == guest.name)
                 .all(|side| side.backend != "blktrace"),
-            beneath: beneath(analysis, manifest, under),
+            beneath: beneath(analysis, manifest, under.clone(), Depth::Lowest),
+            uppermost: beneath(analysis, manifest, under.clone(), Depth::Uppermost),
+            stack: beneath(analysis, manifest, under, Depth::All),
         })
     }
 
@@ -356,6 +364,34 @@ impl<'a> Subject<'a> {
         disk.iothread.as_deref().unwrap_or(otherwise)
     }
 
+    /// The only server that holds the disk's data; `None` where a device of the host holds some of it.
+    pub(super) fn server(&self) -> Option<Server> {
+        let mut servers = self.beneath.iter().map(|(about, _)| about.served_by());
+        let first = servers.next()??;
+        servers
+            .all(|server| server.as_ref() == Some(&first))
+            .then_some(first)
+    }
+
+    /// Where the lowest layer's time is spent, in words.
+    pub(super) fn lowest(&self) -> String {
+        let server = self.server().map(|server| format!("the {server}"));
+        server.unwrap_or_else(|| String::from("the host's device"))
+    }
+
+    /// Kernel names of the devices that its images lie on, and of those below.
+    pub(super) fn devices_below(&self) -> Vec<&'a str> {
+        let under = self.disk.images.iter().flat_map(|image| &image.devices);
+        let further = self.stack.iter().flat_map(|(device, _)| {
+            let below = device.loop_file.iter().flat_map(|file| &file.devices);
+            [&device.name]
+                .into_iter()
+                .chain(&device.beneath)
+                .chain(below)
+        });
+        under.chain(further).map(String::as_str).collect()
+    }
+
     /// The file system that the disk's data lies on.
     pub(super) fn host_fs(&self) -> Option<&'a str> {
         self.images.get(self.data_image())?.fs_type.as_deref()
@@ -386,20 +422,43 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What is right under images that lie on these devices.
+/// Which of the devices that are on one another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Uppermost,
+    All,
+    Lowest,
+}
+
+/// What is under images that lie on these devices. A device that stands on others, as dm, md, bcache and loop do, is not a
+/// lowest one.
 fn beneath<'a>(
     analysis: &'a Analysis,
     manifest: &'a Manifest,
     names: impl Iterator<Item = &'a String>,
+    depth: Depth,
 ) -> Vec<(&'a HostDevice, Option<&'a Device>)> {
     let topology = &manifest.topology;
     let mut found: Vec<(&HostDevice, Option<&Device>)> = Vec::new();
-    for name in names {
+    let mut left: Vec<&String> = names.collect();
+    left.reverse();
+    let mut met: BTreeSet<&str> = BTreeSet::new();
+    while let Some(name) = left.pop() {
         let Some(device) = device_named(topology, name) else {
             continue;
         };
         let whole = disk_of(topology, device).unwrap_or(device);
-        if found.iter().all(|(known, _)| known.name != whole.name) {
+        if !met.insert(whole.name.as_str()) {
+            continue;
+        }
+        let is_known = |name: &&String| device_named(topology, name).is_some();
+        let is_stacked = depth != Depth::Uppermost
+            && is_stacked(whole)
+            && whole.beneath.iter().any(|name| is_known(&name));
+        if is_stacked {
+            left.extend(whole.beneath.iter().rev());
+        }
+        if depth == Depth::All || !is_stacked {
             let host = |it: &&Device| it.side == Side::Host && it.name == whole.name;
             found.push((whole, analysis.devices.iter().find(host)));
         }

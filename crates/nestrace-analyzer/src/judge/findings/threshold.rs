@@ -102,6 +102,13 @@ pub(super) const PACED_REQUESTS: f64 = 10.0;
 /// `host-throttled`: how far the slots may lie apart (standard deviation). Devices vary more.
 pub(super) const PACE: f64 = 0.1;
 
+/// `host-throttled`: what part of a limit the disk uses that is at it. Requests that are merged count once for the limit,
+/// and slots are not whole.
+pub(super) const AT_LIMIT: std::ops::RangeInclusive<f64> = 0.7..=1.3;
+
+/// `backup-holds-writes`: so many requests that waited. One or two are the job's begin.
+pub(super) const HELD_WRITES: u64 = 10;
+
 /// `queue-idle`: part of the time in which the device did nothing while the guest waited.
 pub(super) const IDLE: f64 = 0.3;
 /// `queue-idle`: requests in flight, while there are any, from which on more of them are no advice: the device had
@@ -150,8 +157,30 @@ pub(super) const WAITS: u64 = 100;
 /// stream with that waits too where the device is slower than its reader, and whether the device does more at a time
 /// cannot be known from it.
 pub(super) const FOR_EACH_WAIT: u64 = 64 << 10;
+/// `readahead-short`: the same where most of a read's time passes on the way to the device and back. That is paid for each
+/// request, whatever its length, so a longer one costs less for each byte, up to half of what the advice asks for.
+pub(super) const FOR_EACH_LONG_WAY: u64 = 512 << 10;
+/// `readahead-short`: part of the reads' time on the way, and part of the disk's read bytes that are of these streams.
+pub(super) const LONG_WAY: f64 = 0.5;
 /// `dirty-throttled`: so many pauses. One lasts up to 200 ms (`MAX_PAUSE`), most some jiffies.
 pub(super) const PAUSES: u64 = 10;
 /// `mmap-faults`: part of the bytes read for files that no recorded call asked for, from which on faults may have been
 /// many where the kernel does not show them.
 pub(super) const BY_NO_CALL: f64 = 0.2;
+/// `raid-partial-stripe`: part of the latency under reads for parity. Whole stripes need none.
+pub(super) const PARITY_READS: f64 = MEDIUM;
+/// `thin-allocation`: part of the latency in thin's own time and under its mappings. A block that is there is looked up in
+/// memory, in microseconds.
+pub(super) const THIN: f64 = MEDIUM;
+/// `crypt-queue`: part of the latency in dm-crypt. A processor encrypts 4 KiB in a few microseconds.
+pub(super) const CRYPT: f64 = MEDIUM;
+/// `resync-beside`: part of a device's time that a resync used. Where it runs at all it takes what md's limits allow.
+pub(super) const RESYNC: f64 = 0.2;
+/// `stacked-journals`: part of the latency in a loop device and in its file's file system.
+pub(super) const STACKED_JOURNALS: f64 = MEDIUM;
+
+/// `cpu-starved`, `vcpu-not-running`, `iothread-saturated`: part of the latency that passes without a processor, or in front
+/// of the one thread that serves the disk. On a host with processors to spare it is some hundredths.
+pub(super) const NO_PROCESSOR: f64 = 0.2;
+/// `iothread-saturated`: part of the time with requests in which the thread runs. What is left are switches and interrupts.
+pub(super) const SATURATED: f64 = 0.9;

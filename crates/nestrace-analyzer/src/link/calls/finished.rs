@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::link::chains::{Times, walk};
+use crate::link::chains::{Times, walk_with};
 use crate::model::threads::Threads;
 
 use super::commits::Commit;
@@ -18,7 +18,7 @@ impl CallLinks {
         let times = tree
             .as_ref()
             .filter(|_| linked)
-            .map(|tree| walk(&tree.span));
+            .map(|tree| walk_with(&tree.span, Some(&self.cpu)));
         self.count_call(&pending, times.as_ref(), threads);
         let clock_of = |id: &u64| self.bios.get(*id).map(|bio| bio.clock.clone());
         let tree = tree.filter(|_| kept).map(|tree| {

@@ -1,13 +1,18 @@
 //! Commits of btrfs: of a subvolume's log, and of transactions. One thread makes each, and all others wait for it.
 //!
-//! Each call that comes to a commit names it by its number. A bio is the commit's to which the call that queues it has come
-//! last. A log is committed only when the commit before has ended.
+//! Each call that comes to a commit names it by its number, and so does the kernel's thread that commits transactions by
+//! itself. A bio is the commit's to which the call or the thread that queues it has come last. A log is committed only when
+//! the commit before has ended.
 
 use std::collections::VecDeque;
 
+use nestrace_trace::Event;
+
 use crate::model::call::{Call, CommitId, CommitWait};
 use crate::model::operation::Operation;
+use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
+use crate::model::threads::Threads;
 
 use super::pending::HeldCommit;
 use super::waits::{data_of, is_of_trees};
@@ -18,6 +23,11 @@ const MOST: usize = 1 << 10;
 const MOST_BIOS: usize = 1 << 14;
 /// Commits of one call.
 const MOST_OF_ONE: usize = 1 << 6;
+/// Threads of the kernel that have come to a commit.
+const MOST_COMMITTERS: usize = 1 << 8;
+/// `btrfs-transaction`, as long as a thread's name may be: the kernel's thread of each btrfs that does nothing but commit
+/// transactions (`transaction_kthread()`). Workers write for many a commit, so theirs are not known.
+const COMMITTER: &str = "btrfs-transacti";
 /// `sub` of `Kind::CommitWait` for a subvolume's log.
 const LOG: u8 = 1;
 
@@ -46,9 +56,14 @@ impl GroupCommit {
     }
 }
 
-/// The commits of a guest's btrfs, in the order of their first bio's end.
+/// The commits of a guest's btrfs.
 #[derive(Debug, Default)]
-pub(super) struct GroupCommits(VecDeque<GroupCommit>);
+pub(super) struct GroupCommits {
+    /// In the order of their first bio's end.
+    commits: VecDeque<GroupCommit>,
+    /// The commit to which a thread of the kernel has come last.
+    committers: PointerMap<u32, CommitWait>,
+}
 
 /// A call has come to a commit.
 pub(super) fn comes_to(call: &mut Call, commit: CommitId, ts_ns: u64) {
@@ -59,24 +74,49 @@ pub(super) fn comes_to(call: &mut Call, commit: CommitId, ts_ns: u64) {
     }
 }
 
+/// The commit to which a call had come last when it queued a bio.
+pub(super) fn of_call(call: &Call, bio: &BioSpan) -> Option<CommitId> {
+    let before_it = |wait: &&CommitWait| wait.ts_ns <= bio.queued_ns;
+    let commit = call.commit_waits.iter().rev().find(before_it)?.commit;
+    // Super blocks and flushes name no file system. A call that is about a file writes those of its own.
+    (is_of_trees(bio) || call.caller.file.dev == commit.dev).then_some(commit)
+}
+
 impl GroupCommits {
-    /// A bio that ended, and the call that queued it: whether it is a commit's. If that is one too many, the oldest commit
-    /// is given back.
+    /// A thread that is in no call has come to a commit.
+    pub(super) fn committer_comes_to(&mut self, event: &Event, threads: &Threads) {
+        let is_one = threads
+            .get(event.tid)
+            .is_some_and(|it| it.name == COMMITTER);
+        let has_room = self.committers.len() < MOST_COMMITTERS;
+        if is_one && (has_room || self.committers.contains_key(&event.tid)) {
+            let wait = CommitWait {
+                commit: CommitId::of(event),
+                ts_ns: event.ts_ns,
+            };
+            self.committers.insert(event.tid, wait);
+        }
+    }
+
+    /// The commit to which the kernel's thread had come last that queued a bio in no call.
+    pub(super) fn of_committer(&self, bio: &BioSpan) -> Option<CommitId> {
+        let wait = self.committers.get(&bio.tid)?;
+        (wait.ts_ns <= bio.queued_ns).then_some(wait.commit)
+    }
+
+    /// A bio that ended, and the commit that was made as it was queued: whether it is the commit's. If that is one too many,
+    /// the oldest commit is given back.
     pub(super) fn take(
         &mut self,
         bio: &BioSpan,
         id: u64,
-        call: &Call,
+        commit: CommitId,
     ) -> (bool, Option<GroupCommit>) {
-        let before_it = |wait: &&CommitWait| wait.ts_ns <= bio.queued_ns;
-        let last = call.commit_waits.iter().rev().find(before_it);
-        let Some(commit) = last.map(|wait| wait.commit) else {
-            return (false, None);
+        let is_its = if is_of_trees(bio) {
+            bio.owner_dev == commit.dev
+        } else {
+            data_of(bio).is_none()
         };
-        // Super blocks and flushes name no file system. A call that is about a file writes those of its own.
-        let of_trees = is_of_trees(bio) && bio.owner_dev == commit.dev;
-        let is_other = is_of_trees(bio) || data_of(bio).is_some();
-        let is_its = of_trees || !is_other && call.caller.file.dev == commit.dev;
         if bio.operation == Operation::Read || !is_its {
             return (false, None);
         }
@@ -84,19 +124,24 @@ impl GroupCommits {
             id,
             ended_ns: bio.ended_ns,
         };
-        if let Some(group) = self.0.iter_mut().rev().find(|group| group.commit == commit) {
+        if let Some(group) = self
+            .commits
+            .iter_mut()
+            .rev()
+            .find(|group| group.commit == commit)
+        {
             let has_room = group.bios.len() < MOST_BIOS;
             if has_room {
                 group.bios.push(written);
             }
             return (has_room, None);
         }
-        self.0.push_back(GroupCommit {
+        self.commits.push_back(GroupCommit {
             commit,
             bios: vec![written],
         });
-        let too_many = self.0.len() > MOST;
-        (true, too_many.then(|| self.0.pop_front()).flatten())
+        let too_many = self.commits.len() > MOST;
+        (true, too_many.then(|| self.commits.pop_front()).flatten())
     }
 
     /// What a call that has ended waited for of commits that other threads made.
@@ -116,7 +161,7 @@ impl GroupCommits {
     }
 
     fn held(&self, commit: CommitId, from_ns: u64, call: &Call) -> Option<HeldCommit> {
-        let group = self.0.iter().find(|group| group.commit == commit)?;
+        let group = self.commits.iter().find(|group| group.commit == commit)?;
         let its = group.bios.iter().filter(|bio| {
             let is_own = call.bios.iter().any(|own| own.id == bio.id);
             bio.ended_ns > from_ns && bio.ended_ns <= call.end_ns && !is_own
@@ -132,7 +177,7 @@ impl GroupCommits {
 
     /// Takes out the commits without a bio that ended at or after this time.
     pub(super) fn before(&mut self, ts_ns: u64) -> Vec<GroupCommit> {
-        let all = std::mem::take(&mut self.0).into_iter();
+        let all = std::mem::take(&mut self.commits).into_iter();
         let (old, kept): (Vec<_>, VecDeque<_>) =
             all.fold(Default::default(), |(mut old, mut kept), group| {
                 if group.ended_ns() < ts_ns {
@@ -142,12 +187,13 @@ impl GroupCommits {
                 }
                 (old, kept)
             });
-        self.0 = kept;
+        self.commits = kept;
         old
     }
 
     /// Takes out all.
     pub(super) fn drain(&mut self) -> Vec<GroupCommit> {
-        self.0.drain(..).collect()
+        self.committers = PointerMap::default();
+        self.commits.drain(..).collect()
     }
 }

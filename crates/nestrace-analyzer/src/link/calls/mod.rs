@@ -39,7 +39,8 @@ use nestrace_abi::{Kind, end_io, flags, flags::op};
 use nestrace_trace::Event;
 
 use crate::follow::calls::{Calls, Carrier};
-use crate::link::chains::{StoryChoice, walk};
+use crate::link::chains::{StoryChoice, walk_with};
+use crate::link::cpu::CpuLookup;
 use crate::model::call::{Call, CommitId, FileId, WaitedBio};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
@@ -93,13 +94,15 @@ pub(crate) struct CallLinks {
     page_cache: PageCacheCalls,
     /// An event of a call was seen.
     pub seen: bool,
+    cpu: CpuLookup,
 }
 
 impl CallLinks {
     /// Keeps the trees of the calls that were asked for.
-    pub(crate) fn keeping(asked: Option<StoryChoice>) -> Self {
+    pub(crate) fn keeping(asked: Option<StoryChoice>, cpu: CpuLookup) -> Self {
         Self {
             kept: KeptCalls::new(asked),
+            cpu,
             ..Self::default()
         }
     }
@@ -138,11 +141,10 @@ impl CallLinks {
                 let call = self.calls.of_thread_mut(event.tid);
                 self.xfs_logs.waits(call, event);
             }
-            Kind::CommitWait => {
-                if let Some(call) = self.calls.of_thread_mut(event.tid) {
-                    group_commits::comes_to(call, CommitId::of(event), event.ts_ns);
-                }
-            }
+            Kind::CommitWait => match self.calls.of_thread_mut(event.tid) {
+                Some(call) => group_commits::comes_to(call, CommitId::of(event), event.ts_ns),
+                None => self.group_commits.committer_comes_to(event, threads),
+            },
             _ => {
                 self.seen = true;
                 self.calls.push(kind, event);
@@ -242,7 +244,8 @@ impl CallLinks {
         })
     }
 
-    /// Whether a bio is of a commit of btrfs that the call makes in which it was queued.
+    /// Whether a bio is of a commit of btrfs: of one that the call makes in which it was queued, or that the kernel's own
+    /// thread makes.
     fn take_in_group(
         &mut self,
         bio: &BioSpan,
@@ -250,11 +253,17 @@ impl CallLinks {
         carrier: Option<&Carrier>,
         threads: &Threads,
     ) -> bool {
-        let call = carrier.and_then(|carrier| self.calls.get_mut(carrier));
-        let Some(call) = call.filter(|call| !call.commit_waits.is_empty()) else {
+        let commit = match carrier {
+            Some(carrier) => {
+                let call = self.calls.get_mut(carrier);
+                call.and_then(|call| group_commits::of_call(call, bio))
+            }
+            None => self.group_commits.of_committer(bio),
+        };
+        let Some(commit) = commit else {
             return false;
         };
-        let (taken, old) = self.group_commits.take(bio, id, call);
+        let (taken, old) = self.group_commits.take(bio, id, commit);
         if let Some(old) = old {
             self.drop_bios(old.into_bios(), threads);
         }
@@ -352,7 +361,7 @@ impl CallLinks {
         }
         if call.bios.is_empty() && commits.is_empty() {
             let tree = tree::alone(&call);
-            let times = (!call.incomplete).then(|| walk(&tree));
+            let times = (!call.incomplete).then(|| walk_with(&tree, Some(&self.cpu)));
             let without_io = call.throttles.is_empty();
             let row = self.rows.at(program, call.caller);
             row.add(&call, without_io, times.as_ref());

@@ -7,7 +7,7 @@ use crate::link::chains::{SegmentMeter, Times};
 use crate::measure::clues::SyncCounts;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
-use crate::model::call::{Call, Caller, FileId};
+use crate::model::call::{By, Call, Caller, FileId};
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis::CallIo;
@@ -43,12 +43,15 @@ pub(super) const ANY_FILE: FileId = FileId {
 pub(super) struct Row {
     pub without_io: u64,
     pub failed: u64,
+    /// By aio or io_uring.
+    pub submitted: u64,
     pub bytes: u64,
     pub latency: Histogram,
     /// Of the linked ones.
     pub segments: SegmentMeter,
     pub others_data_ns: u128,
     pub under_journal_ns: u128,
+    pub under_image_sync_ns: u128,
     /// Bytes of other files' data, with the program that wrote it.
     pub others: Vec<(FileId, Option<u32>, u64)>,
     pub waited: CallIo,
@@ -76,6 +79,7 @@ impl Row {
         let latency_ns = call.end_ns.saturating_sub(call.start_ns);
         self.latency.record(latency_ns);
         self.without_io += u64::from(without_io);
+        self.submitted += u64::from(call.by != By::Thread);
         match u64::try_from(call.result) {
             Ok(bytes) if call.moves_data() => {
                 self.bytes = self.bytes.saturating_add(bytes);
@@ -99,6 +103,7 @@ impl Row {
             self.segments.add(times, latency_ns);
             self.others_data_ns += u128::from(times.others_data_ns);
             self.under_journal_ns += u128::from(times.under_journal_ns);
+            self.under_image_sync_ns += u128::from(times.under_image_sync_ns);
         }
     }
 
@@ -115,11 +120,13 @@ impl Row {
     pub(super) fn merge(&mut self, other: &Self) {
         self.without_io += other.without_io;
         self.failed += other.failed;
+        self.submitted += other.submitted;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.latency.merge(&other.latency);
         self.segments.merge(&other.segments);
         self.others_data_ns += other.others_data_ns;
         self.under_journal_ns += other.under_journal_ns;
+        self.under_image_sync_ns += other.under_image_sync_ns;
         for (file, program, bytes) in &other.others {
             self.others_data(*file, *program, *bytes);
         }

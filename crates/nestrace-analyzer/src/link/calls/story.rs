@@ -8,7 +8,7 @@ use crate::link::chains::{CallTeller, Names, segments_of, walk};
 use crate::result::analysis::CallStory;
 use crate::result::side::Side;
 
-/// All but the program's name and the time on the host's clock.
+/// All but the program's name, the disk and the time on the host's clock.
 pub(crate) fn call_story(
     session: usize,
     kept: &KeptCall,
@@ -39,6 +39,8 @@ pub(crate) fn call_story(
         op: operation(call.caller.op),
         tree: teller.tell(&kept.tree),
         file: of_file,
+        disk: String::new(),
+        guest_device: String::new(),
         offset: call.offset,
         bytes: call.bytes,
         result: call.result,

@@ -4,25 +4,30 @@ use nestrace_abi::flags::op;
 
 use super::held::HeldBios;
 use super::pending::Pending;
-use crate::model::call::{Call, FileId, PAGE_FAULT, Why};
+use crate::model::actor::{Actor, Actors};
+use crate::model::call::{By, Call, FileId, PAGE_FAULT, Why};
 use crate::model::operation::Operation;
-use crate::model::span::{Layer, Span, What};
+use crate::model::span::{Below, Layer, Span, What};
 
 /// A call that waited for no bio.
 pub(super) fn alone(call: &Call) -> Span {
     let throttles = call.throttles.iter();
     let throttles = throttles.map(|(start_ns, end_ns)| {
         let end_ns = (*end_ns).min(call.end_ns);
-        span(
-            Layer::Throttle,
-            What::Other,
-            (*start_ns, end_ns),
-            Vec::new(),
-        )
+        Span {
+            actors: caller(call),
+            ..span(
+                Layer::Throttle,
+                What::Other,
+                (*start_ns, end_ns),
+                Vec::new(),
+            )
+        }
     });
     Span {
         offset: call.offset,
         bytes: call.bytes,
+        actors: caller(call),
         ..span(
             Layer::Call,
             what(call),
@@ -30,6 +35,18 @@ pub(super) fn alone(call: &Call) -> Span {
             throttles.collect(),
         )
     }
+}
+
+/// The caller waits for all of a system call; of what it only submits an interrupt ends most.
+fn caller(call: &Call) -> Actors {
+    let tid = Actor::guest(call.caller.tid);
+    Actors::of(
+        tid,
+        match call.by {
+            By::Thread => tid,
+            By::Aio(_) | By::Uring(_) => Actor::Unknown,
+        },
+    )
 }
 
 /// The tree of a call, and the numbers of its bios as a walk from the root meets them.
@@ -59,8 +76,10 @@ pub(super) fn of(pending: &Pending, bios: &mut HeldBios) -> CallTree {
     }
     pages.sort_by_key(|(_, bio)| (bio.start_ns, bio.end_ns));
     order.extend(pages.iter().map(|(id, _)| *id));
-    span.children
-        .extend(page_waits(pages.into_iter().map(|(_, bio)| bio)));
+    span.children.extend(page_waits(
+        pages.into_iter().map(|(_, bio)| bio),
+        caller(call),
+    ));
     let log_ends_ns = log.iter().map(|(_, bio)| bio.end_ns).max();
     if let Some((forced_ns, end_ns)) = call.log_forced_ns.zip(log_ends_ns) {
         order.extend(log.iter().map(|(id, _)| *id));
@@ -113,11 +132,16 @@ fn shared(bio: Span) -> Span {
 }
 
 fn journal(times: (u64, u64), bios: Vec<Span>) -> Span {
-    shared(span(Layer::GuestJournal, What::Journal, times, bios))
+    // The thread that makes the commit queues its bios.
+    let actor = bios.first().map_or(Actor::Unknown, |bio| bio.actors.begins);
+    Span {
+        actors: Actors::of(actor, actor),
+        ..shared(span(Layer::GuestJournal, What::Journal, times, bios))
+    }
 }
 
 /// Bios that move pages, by their begin: those that are in flight at once stand under one wait.
-fn page_waits(by_begin: impl Iterator<Item = Span>) -> Vec<Span> {
+fn page_waits(by_begin: impl Iterator<Item = Span>, actors: Actors) -> Vec<Span> {
     let mut waits: Vec<Span> = Vec::new();
     for bio in by_begin {
         match waits.last_mut() {
@@ -128,6 +152,7 @@ fn page_waits(by_begin: impl Iterator<Item = Span>) -> Vec<Span> {
             }
             _ => waits.push(Span {
                 shared: bio.shared,
+                actors,
                 ..span(
                     Layer::PageWait,
                     bio.what,
@@ -159,6 +184,8 @@ fn span(layer: Layer, what: What, (start_ns, end_ns): (u64, u64), children: Vec<
         what,
         shared: false,
         place: 0,
+        below: Below::Nothing,
+        actors: Actors::default(),
         children,
     }
 }

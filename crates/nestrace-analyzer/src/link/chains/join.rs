@@ -10,11 +10,12 @@ use std::rc::Rc;
 use nestrace_abi::flags;
 
 use super::on_guest_clock;
+use crate::model::actor::{Actor, Actors};
 use crate::model::chain::Chain;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
-use crate::model::span::{BioSpan, Layer, RequestSpan, Served, Span, What};
+use crate::model::span::{Below, BioSpan, Layer, RequestSpan, Served, Span, What};
 use crate::result::unlinked::UnlinkedReason;
 
 /// Guest time after which a completed request is of no use to any bio that has not ended.
@@ -309,6 +310,8 @@ impl Bio {
                 what: What::of(span.operation, span.empty_flush),
                 shared: false,
                 place: self.device,
+                below: Below::Nothing,
+                actors: Actors::of(Actor::guest(span.tid), Actor::Unknown),
                 children: Vec::with_capacity(links.len()),
             },
         };
@@ -322,6 +325,12 @@ impl Bio {
                 what: What::of(request.operation, request.flush),
                 shared: request.bios > 1,
                 place: self.device,
+                below: Below::Nothing,
+                actors: Actors {
+                    begins: Actor::guest(request.tid),
+                    ends: Actor::Vcpu(request.end_cpu),
+                    ahead_ns: link.as_ref().map_or(0, |link| link.offset_ns),
+                },
                 children: link.map_or_else(Vec::new, |link| {
                     let without_qemu = link.served.file_io.is_some();
                     let span = on_guest_clock(link.served, link.offset_ns);

@@ -15,6 +15,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::link::cpu::CpuLookup;
 use crate::link::guest_memory::MemoryCheck;
 use crate::measure::histogram::Histogram;
 use crate::measure::series::SeriesMeter;
@@ -33,7 +34,7 @@ pub(crate) use segment::SegmentMeter;
 pub use story::StoryChoice;
 pub(crate) use story::{CallTeller, Names, Stories, segments_of};
 use walk::outside;
-pub(crate) use walk::{Times, walk};
+pub(crate) use walk::{Times, walk, walk_with};
 
 /// What is kept of the chains of one disk.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +64,8 @@ pub(crate) struct DiskChains {
 
 impl DiskChains {
     /// Adds a bio that was followed.
-    pub(crate) fn linked(&mut self, chain: &Chain) {
-        let times = walk(&chain.tree);
+    pub(crate) fn linked(&mut self, chain: &Chain, cpu: &CpuLookup) {
+        let times = walk_with(&chain.tree, Some(cpu));
         let latency_ns = chain.tree.end_ns.saturating_sub(chain.tree.start_ns);
         self.linked += 1;
         if chain.stretched {
@@ -163,6 +164,7 @@ impl DiskChains {
             },
             under_flush: self.under_flush.dist(),
             residual_share: self.data.residual_share(),
+            stacks: self.data.stacks(),
             shared: self.shared,
             ambiguous: self.ambiguous,
             memory_check: self.memory_check.finish(),
@@ -211,7 +213,8 @@ fn shift(span: &mut Span, offset_ns: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::span::Layer;
+    use crate::model::actor::Actors;
+    use crate::model::span::{Below, Layer};
 
     #[test]
     fn a_commit_is_under_its_flushes() {
@@ -224,6 +227,8 @@ mod tests {
             what,
             shared: false,
             place: 0,
+            below: Below::Nothing,
+            actors: Actors::default(),
             children,
         };
         let request = |what, times| span(Layer::GuestRequest, what, times, Vec::new());
@@ -251,10 +256,10 @@ mod tests {
             ambiguous: false,
         };
         let mut chains = DiskChains::default();
-        chains.linked(&chain(false, parts));
+        chains.linked(&chain(false, parts), &CpuLookup::default());
         let under = chains.finish(1, UnlinkedReason::NoEnd).under_flush;
         assert_eq!((under.n, under.sum), (2, 50 + 20));
-        chains.linked(&chain(true, Vec::new()));
+        chains.linked(&chain(true, Vec::new()), &CpuLookup::default());
         let under = chains.finish(2, UnlinkedReason::NoEnd).under_flush;
         assert_eq!((under.n, under.sum), (3, 50 + 20 + 101));
     }

@@ -7,7 +7,7 @@ use super::walk::{Times, walk};
 use crate::follow::image::Images;
 use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
-use crate::model::span::{BioClock, Layer, Span};
+use crate::model::span::{Below, BioClock, Layer, Span};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;
 
@@ -85,6 +85,8 @@ pub(crate) struct Names<'a> {
     /// By the numbers of [`Images::images`].
     pub file: &'a dyn Fn(u32) -> String,
     pub host_device: &'a dyn Fn(u32) -> String,
+    /// The file of a loop device.
+    pub loop_file: &'a dyn Fn(u32) -> String,
     /// By session and device.
     pub guest_device: &'a dyn Fn(usize, u32) -> String,
     /// By session.
@@ -301,6 +303,8 @@ impl Teller<'_> {
             from_ns: since(span.start_ns),
             to_ns: since(span.end_ns),
             shared: span.shared,
+            stacked: span.below == Below::Devices,
+            remote: span.below == Below::Server && span.layer != Layer::HostBio,
             children,
         }
     }
@@ -311,12 +315,13 @@ impl Teller<'_> {
             Layer::Call | Layer::PageWait => self.file.to_owned(),
             Layer::Throttle | Layer::GuestJournal => String::new(),
             Layer::GuestBio | Layer::GuestRequest => (names.guest_device)(self.session, span.place),
-            Layer::Qemu => {
+            Layer::Qemu | Layer::QemuJob | Layer::Remote => {
                 let disk = names.images.disks.get(span.place as usize);
                 disk.map(|disk| disk.name.clone()).unwrap_or_default()
             }
             Layer::FileIo => (names.file)(span.place),
             Layer::HostBio | Layer::HostRequest => (names.host_device)(span.place),
+            Layer::StackFile => (names.loop_file)(span.place),
         }
     }
 }

@@ -8,7 +8,10 @@
 //! segments sum to its length, whatever the children look like: serial, parallel, overlapping, or
 //! reaching out of their parent.
 
-use crate::model::span::{Layer, Span, What};
+use crate::link::cpu::CpuLookup;
+use crate::model::actor::Actor;
+use crate::model::span::{Below, Layer, Span, What};
+use crate::result::analysis::CpuTime;
 use crate::result::segments::{CALL_SEGMENTS, Segment};
 
 /// The segments that a layer's own time goes to.
@@ -28,8 +31,22 @@ pub(crate) enum Own {
 }
 
 impl Own {
-    pub(crate) const fn of(layer: Layer, what: What) -> Self {
+    const STACK: Self = Self::Parts {
+        submit: Segment::StackSubmit,
+        between: Segment::StackBetween,
+        complete: Segment::StackComplete,
+    };
+
+    pub(crate) const fn of(layer: Layer, what: What, below: Below) -> Self {
+        match (layer, below) {
+            (Layer::HostBio | Layer::HostRequest, Below::Devices) => return Self::STACK,
+            (Layer::FileIo | Layer::HostRequest, Below::Server) => {
+                return Self::All(Segment::Remote);
+            }
+            _ => {}
+        }
         match layer {
+            Layer::StackFile => Self::STACK,
             Layer::Call => Self::Parts {
                 submit: Segment::GuestFsSubmit,
                 between: Segment::GuestFsBetween,
@@ -50,6 +67,8 @@ impl Own {
                 between: Segment::QemuBetween,
                 complete: Segment::QemuComplete,
             },
+            Layer::QemuJob => Self::All(Segment::QemuJob),
+            Layer::Remote => Self::All(Segment::Remote),
             Layer::FileIo => Self::Parts {
                 submit: Segment::HostFsSubmit,
                 between: Segment::HostFsBetween,
@@ -64,14 +83,35 @@ impl Own {
     }
 }
 
+/// A layer of a stack of devices: a device, or what a loop device does in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StackLayer {
+    /// `MAJOR << 20 | MINOR`.
+    pub dev: u32,
+    pub of_file: bool,
+}
+
+/// Nanoseconds of a layer, by [`Segment::OF_STACKS`].
+pub(crate) type StackTimes = [u64; Segment::OF_STACKS.len()];
+
 /// Nanoseconds by [`Segment`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     by_segment: [u64; CALL_SEGMENTS],
+    /// The layers of [`Segment::OF_STACKS`], ascending.
+    pub stack: Vec<(StackLayer, StackTimes)>,
+    /// Under what the drivers of stacked devices keep for themselves; part of the segments.
+    pub layer_metadata_ns: u64,
+    /// Under reads for the parity of a write; part of the segments.
+    pub read_modify_write_ns: u64,
+    /// What the threads did in it; all unknown where nothing was recorded of any.
+    cpu: [CpuTime; CALL_SEGMENTS],
     /// Under the guest's bios that carry another file's data; part of the segments.
     pub others_data_ns: u64,
     /// Under the guest's journal, its bios included; part of the segments.
     pub under_journal_ns: u64,
+    /// Under QEMU's syncs of an image; part of the segments.
+    pub under_image_sync_ns: u64,
 }
 
 impl Times {
@@ -86,68 +126,150 @@ impl Times {
         self.by_segment.iter().sum()
     }
 
-    fn charge(&mut self, segment: Segment, from_ns: u64, to_ns: u64) {
-        self.by_segment[segment as usize] += to_ns - from_ns;
+    /// What the thread did that was waited for in a segment; the four add up to [`Self::of`].
+    pub(crate) fn cpu(&self, segment: Segment) -> CpuTime {
+        self.cpu[segment as usize]
+    }
+
+    /// Charges a layer of a stack for its own time in a segment.
+    fn charge_layer(&mut self, segment: Segment, span: &Span, ns: u64) {
+        if ns > 0
+            && let Some(part) = Segment::OF_STACKS.iter().position(|it| *it == segment)
+        {
+            self.of_layer(span)[part] += ns;
+        }
+    }
+
+    fn of_layer(&mut self, span: &Span) -> &mut StackTimes {
+        let layer = StackLayer {
+            dev: span.place,
+            of_file: span.layer == Layer::StackFile,
+        };
+        let found = self.stack.binary_search_by_key(&layer, |it| it.0);
+        let at = found.unwrap_or_else(|at| {
+            self.stack.insert(at, (layer, StackTimes::default()));
+            at
+        });
+        &mut self.stack[at].1
     }
 }
 
-/// Charges the whole length of `root`.
+/// Charges the whole length of `root`; of its threads nothing is asked.
 pub(crate) fn walk(root: &Span) -> Times {
-    let mut times = Times::default();
-    descend(
-        root,
-        root.start_ns,
-        root.end_ns.max(root.start_ns),
-        &mut times,
-    );
-    times
+    walk_with(root, None)
 }
 
-/// Charges what lies in `from_ns ..= to_ns` of a span.
-fn descend(span: &Span, from_ns: u64, to_ns: u64, times: &mut Times) {
-    let (submit, between, complete) = match Own::of(span.layer, span.what) {
-        // What a loop, dm or md device did for it is part of the device's time.
-        Own::All(segment) if segment.is_device() => {
-            return times.charge(segment, from_ns, to_ns);
-        }
-        Own::All(segment) => (segment, segment, segment),
-        Own::Parts {
-            submit,
-            between,
-            complete,
-        } => (submit, between, complete),
+/// The same, with what the threads did that were waited for.
+pub(crate) fn walk_with(root: &Span, cpu: Option<&CpuLookup>) -> Times {
+    let mut walk = Walk {
+        times: Times::default(),
+        cpu: cpu.filter(|cpu| cpu.is_recorded()),
+        ahead_ns: 0,
     };
-    if span.layer == Layer::GuestBio && span.what == What::OthersData {
-        times.others_data_ns += to_ns - from_ns;
-    }
-    if span.layer == Layer::GuestJournal {
-        times.under_journal_ns += to_ns - from_ns;
-    }
-    let mut cursor = to_ns;
-    let mut after_child = complete;
-    let mut visit = |child: &Span| {
-        let start_ns = child.start_ns.max(from_ns);
-        let end_ns = child.end_ns.min(cursor);
-        if start_ns > end_ns {
-            return;
+    let end_ns = root.end_ns.max(root.start_ns);
+    walk.descend(root, root.start_ns, end_ns);
+    walk.times
+}
+
+struct Walk<'a> {
+    times: Times,
+    cpu: Option<&'a CpuLookup>,
+    /// The guest's clock minus the host's at the guest's request that is walked.
+    ahead_ns: i64,
+}
+
+impl Walk<'_> {
+    /// Charges what lies in `from_ns ..= to_ns` of a span.
+    fn descend(&mut self, span: &Span, from_ns: u64, to_ns: u64) {
+        let (submit, between, complete) = match Own::of(span.layer, span.what, span.below) {
+            Own::All(segment) => (segment, segment, segment),
+            Own::Parts {
+                submit,
+                between,
+                complete,
+            } => (submit, between, complete),
+        };
+        let length_ns = to_ns - from_ns;
+        if span.layer == Layer::GuestBio && span.what == What::OthersData {
+            self.times.others_data_ns += length_ns;
         }
-        times.charge(after_child, end_ns, cursor);
-        descend(child, start_ns, end_ns, times);
-        after_child = between;
-        cursor = start_ns;
-    };
-    match span.children.as_slice() {
-        [] => {}
-        [only] => visit(only),
-        several => {
-            let mut last_first: Vec<&Span> = several.iter().collect();
-            last_first.sort_by(|a, b| {
-                (b.end_ns, b.start_ns, b.offset).cmp(&(a.end_ns, a.start_ns, a.offset))
-            });
-            last_first.into_iter().for_each(visit);
+        match span.what {
+            What::LayerMetadata => self.times.layer_metadata_ns += length_ns,
+            What::ReadModifyWrite => self.times.read_modify_write_ns += length_ns,
+            _ => {}
+        }
+        if span.layer == Layer::GuestJournal {
+            self.times.under_journal_ns += length_ns;
+        }
+        if span.layer == Layer::FileIo && span.what == What::Sync {
+            self.times.under_image_sync_ns += length_ns;
+        }
+        if span.layer == Layer::GuestRequest {
+            self.ahead_ns = span.actors.ahead_ns;
+        }
+        let mut cursor = to_ns;
+        let mut after_child = complete;
+        // The thread that ends what is left of the span's own time.
+        let mut ends = span.actors.ends;
+        let mut visit = |child: &Span| {
+            let start_ns = child.start_ns.max(from_ns);
+            let end_ns = child.end_ns.min(cursor);
+            if start_ns > end_ns {
+                return;
+            }
+            self.charge((after_child, span), end_ns, cursor, ends);
+            self.descend(child, start_ns, end_ns);
+            after_child = between;
+            ends = span.ends_before(child);
+            cursor = start_ns;
+        };
+        match span.children.as_slice() {
+            [] => {}
+            [only] => visit(only),
+            several => {
+                let mut last_first: Vec<&Span> = several.iter().collect();
+                last_first.sort_by(|a, b| {
+                    (b.end_ns, b.start_ns, b.offset).cmp(&(a.end_ns, a.start_ns, a.offset))
+                });
+                last_first.into_iter().for_each(visit);
+            }
+        }
+        self.charge((submit, span), from_ns, cursor, ends);
+    }
+
+    fn charge(
+        &mut self,
+        (segment, span): (Segment, &Span),
+        from_ns: u64,
+        to_ns: u64,
+        actor: Actor,
+    ) {
+        let length_ns = to_ns - from_ns;
+        self.times.charge_layer(segment, span, length_ns);
+        self.times.by_segment[segment as usize] += length_ns;
+        let cpu = &mut self.times.cpu[segment as usize];
+        match self.cpu {
+            Some(lookup) if length_ns > 0 => {
+                cpu.add(lookup.between(actor, (from_ns, to_ns), self.ahead_ns));
+            }
+            _ => cpu.unknown += length_ns,
         }
     }
-    times.charge(submit, from_ns, cursor);
+}
+
+impl Span {
+    /// The thread that ends its own time before a child: who waits for the whole of it, or who begins the child.
+    fn ends_before(&self, child: &Self) -> Actor {
+        let waits = matches!(
+            self.layer,
+            Layer::Call | Layer::Throttle | Layer::PageWait | Layer::GuestJournal
+        );
+        match self.actors.ends {
+            Actor::Unknown => child.actors.begins,
+            ends if waits => ends,
+            _ => child.actors.begins,
+        }
+    }
 }
 
 /// Children, at any depth, that begin before their parent or end after it although they are its own
@@ -164,10 +286,12 @@ pub(crate) fn outside(span: &Span) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use nestrace_abi::Kind;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::span::{Layer, What};
+    use crate::model::actor::Actors;
+    use crate::model::threads::Threads;
 
     fn span(layer: Layer, start_ns: u64, end_ns: u64, children: Vec<Span>) -> Span {
         Span {
@@ -179,6 +303,8 @@ mod tests {
             what: What::Write,
             shared: false,
             place: 0,
+            below: Below::Nothing,
+            actors: Actors::default(),
             children,
         }
     }
@@ -310,11 +436,90 @@ mod tests {
         );
     }
 
+    fn on(dev: u32, stacked: bool, layer: Layer, times: (u64, u64), children: Vec<Span>) -> Span {
+        Span {
+            place: dev,
+            below: if stacked {
+                Below::Devices
+            } else {
+                Below::Nothing
+            },
+            ..span(layer, times.0, times.1, children)
+        }
+    }
+
     #[test]
-    fn what_a_loop_device_did_is_the_device_s_time() {
-        let beneath = span(FileIo, 12, 18, vec![]);
-        let request = span(HostRequest, 10, 20, vec![beneath]);
-        check(&request, &[(S::Device, 10)]);
+    fn a_stacked_device_is_no_device() {
+        let lowest = on(1, false, HostRequest, (14, 18), vec![]);
+        let beneath = on(1, false, HostBio, (13, 18), vec![lowest]);
+        let file = on(7, true, StackFile, (12, 19), vec![beneath]);
+        let request = on(7, true, HostRequest, (10, 20), vec![file]);
+        let bio = on(7, true, HostBio, (5, 22), vec![request]);
+        check(
+            &bio,
+            &[
+                (S::StackSubmit, 5 + 2 + 1),
+                (S::HostQueue, 1),
+                (S::Device, 4),
+                (S::StackComplete, 1 + 1 + 2),
+            ],
+        );
+        let layer = |of_file| StackLayer { dev: 7, of_file };
+        assert_eq!(
+            walk(&bio).stack,
+            [(layer(false), [7, 0, 3]), (layer(true), [1, 0, 1])]
+        );
+    }
+
+    #[test]
+    fn a_device_on_a_server_is_no_device() {
+        let on_server = |layer, what, times: (u64, u64), children| Span {
+            below: Below::Server,
+            what,
+            ..span(layer, times.0, times.1, children)
+        };
+        let data = on_server(HostRequest, What::Write, (15, 40), vec![]);
+        let flush = on_server(HostRequest, What::Flush, (41, 60), vec![]);
+        let bio = on_server(HostBio, What::Write, (10, 60), vec![data, flush]);
+        let upper = on(9, true, HostRequest, (5, 70), vec![bio]);
+        check(
+            &upper,
+            &[
+                (S::StackSubmit, 5),
+                (S::HostQueue, 5 + 1),
+                (S::Remote, 25 + 19),
+                (S::StackComplete, 10),
+            ],
+        );
+        let file = on_server(FileIo, What::Read, (2, 9), vec![]);
+        check(
+            &span(Qemu, 0, 10, vec![file]),
+            &[(S::QemuSubmit, 2), (S::Remote, 7), (S::QemuComplete, 1)],
+        );
+    }
+
+    #[test]
+    fn of_a_mirror_the_later_leg_counts() {
+        let leg = |dev, end_ns| {
+            let request = on(dev, false, HostRequest, (4, end_ns), vec![]);
+            on(dev, false, HostBio, (3, end_ns), vec![request])
+        };
+        let whole = on(9, true, HostRequest, (0, 30), vec![leg(1, 10), leg(2, 29)]);
+        check(
+            &whole,
+            &[
+                (S::StackSubmit, 3),
+                (S::HostQueue, 1),
+                (S::Device, 25),
+                (S::StackComplete, 1),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_stacked_device_without_anything_below_keeps_its_time() {
+        let request = on(9, true, HostRequest, (0, 30), vec![]);
+        check(&request, &[(S::StackSubmit, 30)]);
     }
 
     #[test]
@@ -363,12 +568,101 @@ mod tests {
         })
     }
 
+    /// The same with threads at the ends of each span.
+    fn with_actors(span: &Span, ahead_ns: i64) -> Span {
+        let tid = (span.start_ns % 4) as u32;
+        Span {
+            actors: Actors {
+                begins: Actor::host(tid),
+                ends: Actor::guest(3 - tid),
+                ahead_ns,
+            },
+            children: span
+                .children
+                .iter()
+                .map(|child| with_actors(child, ahead_ns))
+                .collect(),
+            ..span.clone()
+        }
+    }
+
+    /// The thread that a segment waits for is the one that ends it.
+    #[test]
+    fn who_is_waited_for() {
+        let cpu = CpuLookup::default();
+        // Thread 7 runs from 15 to 25, thread 8 waits for a processor until 90.
+        let event = |ts_ns, tid, sub, next: u64, dev| nestrace_trace::Event {
+            ts_ns,
+            kind: Kind::Switch as u8,
+            tid,
+            sub,
+            object: next,
+            dev,
+            ..nestrace_trace::Event::default()
+        };
+        for event in [
+            event(5, 7, 1, 8, 3),
+            event(6, 8, 0, 3, 1),
+            event(15, 3, 0, 7, 2),
+            event(25, 7, 1, 3, 1),
+            event(90, 3, 0, 8, 2),
+        ] {
+            let mut states = cpu.host.borrow_mut();
+            states.event(Kind::Switch, &event, &Threads::default());
+        }
+        let by = |begins, ends, span: Span| Span {
+            actors: Actors::of(Actor::host(begins), Actor::host(ends)),
+            ..span
+        };
+        let file = by(7, 7, span(FileIo, 20, 80, vec![]));
+        let qemu = by(3, 8, span(Qemu, 10, 100, vec![file]));
+        let times = walk_with(&qemu, Some(&cpu));
+        let parts = |segment| {
+            let cpu = times.cpu(segment);
+            [cpu.running, cpu.runnable, cpu.asleep, cpu.unknown]
+        };
+        // It came from its sleep without a wake-up that was seen: unknown until 15.
+        assert_eq!(parts(S::QemuSubmit), [5, 0, 0, 5]);
+        assert_eq!(parts(S::HostFsSubmit), [5, 0, 55, 0]);
+        assert_eq!(parts(S::QemuComplete), [10, 10, 0, 0]);
+    }
+
     proptest! {
         /// Overflow checks are on in tests, so no segment can be negative on the way either.
         #[test]
         fn segments_sum_to_the_whole(root in tree()) {
             let length = root.end_ns.saturating_sub(root.start_ns);
             prop_assert_eq!(walk(&root).total(), length);
+        }
+
+        /// What threads did adds up to each segment, to the nanosecond, however they are switched.
+        #[test]
+        fn threads_times_sum_to_the_segments(
+            root in tree(),
+            switches in prop::collection::vec((0u64..200, 1u32..4, prop::bool::ANY), 0..40),
+            ahead_ns in -100i64..100,
+        ) {
+            let cpu = CpuLookup::default();
+            let mut switches = switches;
+            switches.sort_unstable();
+            for (ts_ns, tid, comes) in switches {
+                let switch = nestrace_trace::Event {
+                    ts_ns,
+                    kind: Kind::Switch as u8,
+                    tid: if comes { 9 } else { tid },
+                    object: u64::from(if comes { tid } else { 9 }),
+                    dev: if comes { 2 } else { 1 },
+                    sub: (tid % 2) as u8,
+                    ..nestrace_trace::Event::default()
+                };
+                for states in [&cpu.host, &cpu.guest] {
+                    states.borrow_mut().event(Kind::Switch, &switch, &Threads::default());
+                }
+            }
+            let times = walk_with(&with_actors(&root, ahead_ns), Some(&cpu));
+            for segment in Segment::OF_CALL {
+                prop_assert_eq!(times.cpu(segment).total(), times.of(segment));
+            }
         }
 
         #[test]

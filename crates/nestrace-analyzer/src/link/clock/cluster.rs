@@ -2,6 +2,7 @@
 
 use super::corridor::{Window, longest_ns};
 use super::pending::Pending;
+use super::queues::Queues;
 use super::request::{GuestRequest, HostRequest};
 use super::timeline::Timeline;
 
@@ -20,6 +21,14 @@ pub(super) struct Resolved {
     pub guests: Vec<u64>,
     /// The host requests that these could be.
     pub hosts: Vec<u64>,
+}
+
+/// What says which requests may be one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub pending: &'a Pending,
+    pub timeline: &'a Timeline,
+    pub queues: &'a Queues,
 }
 
 /// A certain pair.
@@ -69,13 +78,12 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
 /// host lost nothing, so that a guest request without another choice is certain in a group whose end
 /// is not in sight, too.
 pub(super) fn resolve(
-    pending: &Pending,
-    timeline: &Timeline,
+    known: Known<'_>,
     guest: u64,
     settled: impl Fn(&GuestRequest) -> bool,
     host_whole: bool,
 ) -> Resolved {
-    let (mut graph, whole) = Graph::around(pending, timeline, guest);
+    let (mut graph, whole) = Graph::around(known, guest);
     let Some(start) = graph.guests.iter().position(|(number, _)| *number == guest) else {
         return Resolved::default();
     };
@@ -116,21 +124,21 @@ pub(super) fn resolve(
 
 impl<'a> Graph<'a> {
     /// `guest` and all that compete with it, directly or through others; `false` if there are too many.
-    fn around(pending: &'a Pending, timeline: &Timeline, guest: u64) -> (Self, bool) {
+    fn around(known: Known<'a>, guest: u64) -> (Self, bool) {
         let mut graph = Self::default();
-        let Some(entry) = pending.guests.get(guest) else {
+        let Some(entry) = known.pending.guests.get(guest) else {
             return (graph, true);
         };
         graph.guests.push((guest, &entry.request));
-        let asked = (&entry.request, timeline.window(&entry.request));
+        let asked = (&entry.request, known.timeline.window(&entry.request));
         let mut hosts_done = 0;
         loop {
             let done = graph.hosts_of.len();
             let whole = if let Some((_, of)) = graph.guests.get(done).copied() {
-                graph.add_hosts(pending, timeline, guest, of)
+                graph.add_hosts(known, guest, of)
             } else if let Some((_, of)) = graph.hosts.get(hosts_done).copied() {
                 hosts_done += 1;
-                graph.add_guests(pending, timeline, guest, asked, of)
+                graph.add_guests(known, guest, asked, of)
             } else {
                 return (graph, true);
             };
@@ -141,13 +149,12 @@ impl<'a> Graph<'a> {
     }
 
     /// Adds the host requests that `of` can be: it is the next guest request whose choice is not known.
-    fn add_hosts(
-        &mut self,
-        pending: &'a Pending,
-        timeline: &Timeline,
-        alike: u64,
-        of: &GuestRequest,
-    ) -> bool {
+    fn add_hosts(&mut self, known: Known<'a>, alike: u64, of: &GuestRequest) -> bool {
+        let Known {
+            pending,
+            timeline,
+            queues,
+        } = known;
         let bands = timeline
             .band(of.issued_ns)
             .zip(timeline.band(of.completed_ns));
@@ -162,7 +169,8 @@ impl<'a> Graph<'a> {
                 return false;
             }
             let near = host.start_ns.bound() >= earliest && host.end_ns.bound() <= latest;
-            if !near || host.is_of_other_memory(of) || !timeline.admits(of, host) {
+            let is_other = host.is_of_other_memory(of) || queues.rule_out(of, host);
+            if !near || is_other || !timeline.admits(of, host) {
                 continue;
             }
             let known = self.hosts.iter().position(|(known, _)| *known == number);
@@ -184,8 +192,11 @@ impl<'a> Graph<'a> {
     /// Adds the guest requests that `of` can be.
     fn add_guests(
         &mut self,
-        pending: &'a Pending,
-        timeline: &Timeline,
+        Known {
+            pending,
+            timeline,
+            queues,
+        }: Known<'a>,
         alike: u64,
         asked: (&GuestRequest, Option<Window>),
         of: &HostRequest,
@@ -197,8 +208,8 @@ impl<'a> Graph<'a> {
             let length = of.length_ns();
             let shorter = length > longest_ns(timeline.rho_ppm(), guest);
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
-            let far =
-                shorter || of.is_of_other_memory(guest) || timeline.rules_out(asked, guest, of);
+            let is_other = of.is_of_other_memory(guest) || queues.rule_out(guest, of);
+            let far = shorter || is_other || timeline.rules_out(asked, guest, of);
             if far || self.guests.iter().any(known) || !timeline.admits(guest, of) {
                 continue;
             }
@@ -361,9 +372,12 @@ impl<'a> Graph<'a> {
 
     /// These guest requests of each processor by D, of those that have several and no two at once.
     fn lanes(&self, guests: u64) -> Vec<Vec<usize>> {
-        let of = |i: &usize| (self.guests[*i].1.lane, self.guests[*i].1.issued_ns);
+        let of = |i: &usize| {
+            let request = self.guests[*i].1;
+            (request.in_order_with(), request.issued_ns)
+        };
         let mut known: Vec<usize> = bits(guests).collect();
-        known.retain(|i| of(i).0 != GuestRequest::ANY_LANE);
+        known.retain(|i| of(i).0.is_some());
         known.sort_unstable_by_key(of);
         let lanes = known.chunk_by(|a, b| of(a).0 == of(b).0);
         let strict = |lane: &&[usize]| lane.windows(2).all(|two| of(&two[0]).1 < of(&two[1]).1);

@@ -166,6 +166,7 @@ mod tests {
             completed_ns: GuestNs(issued_ns + length_ns),
             buffer: 0,
             may_be_alone: false,
+            flushed_with: 0,
             lane: GuestRequest::ANY_LANE,
             serial: 0,
             device: 0,

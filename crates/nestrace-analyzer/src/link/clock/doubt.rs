@@ -60,6 +60,7 @@ impl Pairing {
         let unreported = self.reported_before.max(self.ties.pending.guests.first());
         self.ties.pending.untie(unreported);
         self.ties.timeline.take_back();
+        self.ties.queues.forget();
         self.search = Some(Search {
             from: self.misses.from.max(unreported),
             host_from: self.ties.pending.hosts.end(),
@@ -288,6 +289,7 @@ mod tests {
                 key,
                 buffer: 0,
                 may_be_alone: false,
+                flushed_with: 0,
                 lane: GuestRequest::ANY_LANE,
                 issued_ns: GuestNs(at_ns + shift_ns),
                 completed_ns: GuestNs(at_ns + shift_ns + 3_000),

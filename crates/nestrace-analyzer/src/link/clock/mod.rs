@@ -27,6 +27,7 @@ mod fitting;
 mod misses;
 mod pairing;
 mod pending;
+mod queues;
 mod report;
 mod request;
 mod result;

@@ -7,6 +7,7 @@ use super::devices::Devices;
 use super::election::Seen;
 use super::misses::{CONSENSUS, MISS_WEIGHS, Misses, Search};
 use super::pending::{Pending, State};
+use super::queues::Queues;
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, UnpairedReason};
 use super::result::ClockReport;
 use super::start::ClockStart;
@@ -95,6 +96,7 @@ impl Pairing {
             ties: Ties {
                 pending: Pending::new(),
                 timeline,
+                queues: Queues::default(),
                 host_lost: start.host_lost,
             },
             start,

@@ -45,6 +45,9 @@ pub struct GuestRequest {
     /// Requests of one virtqueue reach QEMU in the order of their D: the processor that issued it, as long
     /// as it was not put back (R). [`Self::ANY_LANE`] if that is not known.
     pub lane: u32,
+    /// Of a flush: the address of its request, by which the hardware queue sends all of its flushes. 0 if that is not known,
+    /// and for other requests.
+    pub flushed_with: u64,
     /// D.
     pub issued_ns: GuestNs,
     /// C.
@@ -54,6 +57,16 @@ pub struct GuestRequest {
 impl GuestRequest {
     /// Nothing is known of its order among others.
     pub const ANY_LANE: u32 = u32::MAX;
+
+    /// Requests with an equal one reach QEMU in the order of their D; `None` if nothing is known of that. A hardware queue
+    /// sends one flush after the other, on whatever processor.
+    pub(super) fn in_order_with(&self) -> Option<u64> {
+        match (self.flushed_with, self.lane) {
+            (0, Self::ANY_LANE) => None,
+            (0, lane) => Some(u64::from(lane)),
+            (request, _) => Some(request),
+        }
+    }
 }
 
 /// A request as QEMU accounts it, on the host's clock.

@@ -1,7 +1,8 @@
 //! Ties guest requests to the host requests that they can only be.
 
-use super::cluster::{self, Resolved};
+use super::cluster::{self, Known, Resolved};
 use super::pending::Pending;
+use super::queues::Queues;
 use super::request::{GuestRequest, HostRequest};
 use super::tie::Tie;
 use super::timeline::Timeline;
@@ -15,6 +16,7 @@ const FEW: u32 = 32;
 pub(super) struct Ties {
     pub(super) pending: Pending,
     pub(super) timeline: Timeline,
+    pub(super) queues: Queues,
     /// The host's requests are not complete: what only follows from their being so is not certain.
     pub(super) host_lost: bool,
 }
@@ -36,6 +38,9 @@ impl Ties {
         } else if resolved.guests.contains(&number) {
             Tie::Ambiguous
         } else {
+            if let Some(entry) = self.pending.guests.get(number) {
+                self.queues.unlearn(&entry.request);
+            }
             Tie::Miss
         }
     }
@@ -49,14 +54,19 @@ impl Ties {
         let guest = &self.pending.guests.get(number)?.request;
         let hosts = self.pending.hosts_like(number);
         let window = self.timeline.window(guest);
-        let mut fitting = hosts.filter(|(_, host)| match window {
-            Some(window) => window.holds(host),
-            None => self.timeline.admits(guest, host),
+        let mut fitting = hosts.filter(|(_, host)| {
+            !self.queues.rule_out(guest, host)
+                && match window {
+                    Some(window) => window.holds(host),
+                    None => self.timeline.admits(guest, host),
+                }
         });
         let (number_of_host, host) = fitting.next()?;
         let fits = |other: &GuestRequest| {
             let asked = (guest, window);
-            !self.timeline.rules_out(asked, other, host) && self.timeline.admits(other, host)
+            !self.timeline.rules_out(asked, other, host)
+                && !self.queues.rule_out(other, host)
+                && self.timeline.admits(other, host)
         };
         let mut guests = self.pending.guests_like(number);
         let alone = fitting.next().is_none()
@@ -70,8 +80,11 @@ impl Ties {
             return Resolved::default();
         }
         cluster::resolve(
-            &self.pending,
-            &self.timeline,
+            Known {
+                pending: &self.pending,
+                timeline: &self.timeline,
+                queues: &self.queues,
+            },
             number,
             settled,
             !self.host_lost,
@@ -101,6 +114,7 @@ impl Ties {
         let exchange = requests.filter(|(guest, host)| narrows(self, guest, host));
         if let Some((guest, host)) = exchange {
             self.timeline.accept(&guest, &host);
+            self.queues.learn(&guest, &host);
         }
         self.pending.tie(guest, host, exchange.is_some());
     }

@@ -6,6 +6,7 @@ use nestrace_trace::manifest::GuestSide;
 
 use crate::link::calls::{CallLinks, KeptCall, call_story, file_syncs};
 use crate::link::chains::{Names, StoryChoice};
+use crate::link::cpu::CpuLookup;
 use crate::measure::clues::{CallWaits, FileSyncs};
 use crate::model::call::Call;
 use crate::model::chain::Chain;
@@ -19,9 +20,9 @@ pub(crate) struct SessionCalls(Option<Box<CallLinks>>);
 
 impl SessionCalls {
     /// Of this side; keeps the trees of the calls that were asked for.
-    pub(super) fn new(side: &GuestSide, kept: Option<StoryChoice>) -> Self {
+    pub(super) fn new(side: &GuestSide, kept: Option<StoryChoice>, cpu: CpuLookup) -> Self {
         let has_calls = side.backend == "ebpf";
-        Self(has_calls.then(|| Box::new(CallLinks::keeping(kept))))
+        Self(has_calls.then(|| Box::new(CallLinks::keeping(kept, cpu))))
     }
 
     pub(super) fn event(&mut self, kind: Kind, event: &Event, threads: &Threads) {
@@ -119,7 +120,7 @@ impl SessionCalls {
         calls.map(|calls| calls.take_kept()).unwrap_or_default()
     }
 
-    /// All but the time on the host's clock.
+    /// All but the disk and the time on the host's clock.
     pub(super) fn story(
         &self,
         session: usize,

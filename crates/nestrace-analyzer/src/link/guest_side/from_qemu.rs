@@ -34,10 +34,16 @@ pub(super) struct QemuLinks {
     unmaps: Unmaps,
     /// Addresses of virtqueues.
     queues: Vec<u64>,
+    /// The guest's events name requests by their addresses.
+    has_identities: bool,
 }
 
 impl QemuLinks {
-    pub(super) fn new(pairing: Pairing, direct: Option<Box<DirectLinks>>) -> Self {
+    pub(super) fn new(
+        pairing: Pairing,
+        direct: Option<Box<DirectLinks>>,
+        has_identities: bool,
+    ) -> Self {
         Self {
             pairing,
             memory: GuestMemory::default(),
@@ -48,6 +54,7 @@ impl QemuLinks {
             host_ns: HostNs::default(),
             unmaps: Unmaps::default(),
             queues: Vec::new(),
+            has_identities,
         }
     }
 
@@ -76,6 +83,11 @@ impl QemuLinks {
             key,
             buffer: self.memory.buffer_of(request.page).unwrap_or(0),
             may_be_alone: false,
+            flushed_with: if request.flush && self.has_identities {
+                request.pointer
+            } else {
+                0
+            },
             lane: request.lane,
             issued_ns: GuestNs(request.issued_ns),
             completed_ns: GuestNs(request.completed_ns),

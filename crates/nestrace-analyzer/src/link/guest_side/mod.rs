@@ -15,6 +15,7 @@ mod request_key;
 mod summary;
 mod unmap;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use nestrace_abi::{Kind, Source, flags};
@@ -22,12 +23,14 @@ use nestrace_trace::Event;
 use nestrace_trace::manifest::{GuestSide, Manifest};
 
 use crate::follow::block::{BlockLayer, Lent};
+use crate::follow::cpu::CpuStates;
 use crate::follow::image::Images;
 use crate::follow::qemu;
 use crate::follow::sector_identity::SectorIdentity;
 use crate::link::calls::KeptCall;
 use crate::link::chains::{Join, Names, StoryChoice};
 use crate::link::clock::{Band, ClockStart, ClockSummary, Pairing};
+use crate::link::cpu::CpuLookup;
 use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::ids::{DiskId, GuestDiskId};
@@ -69,6 +72,8 @@ pub(crate) struct Session {
     qemu: QemuLinks,
     join: Join,
     pub(crate) calls: SessionCalls,
+    /// What its threads and those of the host did.
+    pub(crate) cpu: CpuLookup,
     /// By the numbers of `GuestSide::disks`; behind them those of I/O that may have been of either of two disks.
     pub disks: Vec<DiskCounts>,
     numbers_of_disks: DiskNumbers,
@@ -106,6 +111,7 @@ impl Session {
         side: usize,
         numbered: bool,
         kept_calls: Option<StoryChoice>,
+        host: &Rc<RefCell<CpuStates>>,
     ) -> Option<Self> {
         let earlier = manifest.guest_sides.get(..side)?;
         let side = manifest.guest_sides.get(side)?;
@@ -114,18 +120,20 @@ impl Session {
         let lost = manifest.losses.iter().any(|loss| {
             loss.guest.as_deref() == Some(side.guest.as_str())
                 && loss.events > 0
-                && loss.source != Source::Meta.name()
+                && ![Source::Meta.name(), Source::Cpu.name()].contains(&loss.source.as_str())
         });
+        let processors = guest.map(|guest| guests[guest].vcpus());
+        let cpu = CpuLookup::new(host, &processors.unwrap_or_default());
         let start = ClockStart::of(manifest, side);
         let numbers_of_disks = DiskNumbers::new(side);
+        let has_identities = side.backend != "blktrace";
         let direct = guest
             .filter(|_| qemu::has_no_functions(manifest, &side.guest))
             .map(|guest| Box::new(DirectLinks::new(manifest, guest)));
         Some(Self {
             follows_another: earlier.iter().any(|earlier| earlier.guest == side.guest),
             guest: guest.and_then(|guest| u32::try_from(guest).ok()),
-            identity: (side.backend == "blktrace")
-                .then(|| SectorIdentity::of_kernel(&side.machine.kernel)),
+            identity: (!has_identities).then(|| SectorIdentity::of_kernel(&side.machine.kernel)),
             block: BlockLayer::with_spans(),
             threads: Threads::default(),
             reasons: Reasons {
@@ -134,9 +142,10 @@ impl Session {
                 lost_sometime: lost,
             },
             wall_offset_ns: start.wall_offset_ns,
-            qemu: QemuLinks::new(Pairing::new(start), direct),
+            qemu: QemuLinks::new(Pairing::new(start), direct, has_identities),
             join: Join::default(),
-            calls: SessionCalls::new(side, kept_calls),
+            calls: SessionCalls::new(side, kept_calls, cpu.clone()),
+            cpu,
             disks: DiskCounts::all(side, &numbers_of_disks),
             numbers_of_disks,
             numbers: numbered.then(PointerMap::default),
@@ -187,6 +196,10 @@ impl Session {
         }
         if !within {
             return;
+        }
+        if kind.source() == Source::Cpu && event.ts_ns < plausible::MOST_NS {
+            let mut states = self.cpu.guest.borrow_mut();
+            return states.event(kind, event, &self.threads);
         }
         if matches!(kind.source(), Source::File | Source::HostFs)
             && event.ts_ns < plausible::MOST_NS
@@ -441,11 +454,27 @@ impl Session {
         let at_ns = self.host_time(start_ns);
         let bound_ns = self.qemu.pairing.band(start_ns).map(Band::bound_ns);
         let told = self.calls.story(number, kept, &self.side, names);
+        let mount = kept.call.caller.file.dev;
+        let mount = self.side.mounts.iter().find(|it| it.dev == mount);
+        let guest_device = mount.map(|mount| mount.disk.clone()).unwrap_or_default();
         CallStory {
+            disk: self.disk_named(&guest_device, names),
+            guest_device,
             at_ns: at_ns.map(|at_ns| at_ns.since(names.start_ns)),
             clock_bound_ns: told.clock_bound_ns.max(bound_ns.unwrap_or(0)),
             ..told
         }
+    }
+
+    /// QEMU's name of the disk with this name in the guest; empty where it is not known.
+    fn disk_named(&self, guest_device: &str, names: &Names<'_>) -> String {
+        let mut devices = self.side.disks.iter();
+        let device = devices.position(|disk| disk.name == guest_device);
+        let device = device.and_then(|device| u32::try_from(device).ok());
+        let disk = device.and_then(|device| self.qemu.pairing.disk_of(device).ok().flatten());
+        let mut disks = names.images.disks.iter();
+        let found = disks.find(|it| Some(it.guest) == self.guest && Some(it.disk) == disk);
+        found.map(|disk| disk.name.clone()).unwrap_or_default()
     }
 
     /// Both streams have ended.

@@ -22,6 +22,9 @@ impl Session {
         if !self.losses.grow(event) {
             return;
         }
+        if event.sub == Source::Cpu as u8 {
+            return self.cpu.guest.borrow_mut().interrupted(event.ts_ns);
+        }
         self.calls.interrupted(&self.threads);
         if !LossCounts::is_of_blocks(event) {
             return;

@@ -136,12 +136,15 @@ pub(super) struct Calls {
     ended_with_call: PointerMap<u64, ()>,
     /// Disks with a sync by QEMU after every write.
     writes_through: Vec<bool>,
+    /// Disks that QEMU did a backup of: no request of the guest asked for what it reads for that.
+    with_backup: Vec<bool>,
 }
 
 impl Calls {
-    pub(super) fn new(writes_through: Vec<bool>) -> Self {
+    pub(super) fn new(writes_through: Vec<bool>, with_backup: Vec<bool>) -> Self {
         Self {
             writes_through,
+            with_backup,
             ..Self::default()
         }
     }
@@ -213,7 +216,12 @@ impl Calls {
     ) -> Option<((u32, u64), bool)> {
         let ranges = clusters.guest_ranges(file.image, file.offset, file.bytes);
         let mut best: Vec<(Fit, &OpenCall)> = Vec::new();
+        let is_copied = file.op == op::READ && self.has_backup(disks);
         for call in self.in_flight(file, disks) {
+            // A backup reads the old data before the guest's write.
+            if is_copied && call.call.what != What::Read {
+                continue;
+            }
             let copies = !clusters.is_raw(file.image) || images.is_backing(file.image);
             let fit = ranges
                 .iter()
@@ -316,7 +324,11 @@ impl Calls {
         if keys.is_empty() && self.is_data_of_unaccounted(file, &disks) {
             return Fate::Unaccounted;
         }
-        let (how, keys) = if keys.is_empty() && !clusters.is_raw(file.image) {
+        // Data that a backup reads is no table of the image.
+        let is_copied = file.op == op::READ
+            && self.has_backup(&disks)
+            && clusters.holds_data(file.image, file.offset, file.bytes) == Some(true);
+        let (how, keys) = if keys.is_empty() && !is_copied && !clusters.is_raw(file.image) {
             (How::Metadata, self.who_could_wait(file, &disks))
         } else {
             (how, keys)
@@ -393,6 +405,11 @@ impl Calls {
         } else {
             of_changes
         }
+    }
+
+    fn has_backup(&self, disks: &[u32]) -> bool {
+        let mut disks = disks.iter();
+        disks.any(|disk| self.with_backup.get(*disk as usize) == Some(&true))
     }
 
     fn is_unaccounted(&self, file: &FileIoSpan, disks: &[u32]) -> bool {

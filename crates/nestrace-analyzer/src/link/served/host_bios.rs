@@ -49,13 +49,13 @@ impl HostBios {
         }
     }
 
-    /// Gives a bio that has ended to those who waited for it. Says whether anybody did.
+    /// Gives a bio that has ended, with its tree if that is known, to those who waited for it. Says whether anybody did.
     pub(super) fn ended(
         &self,
         bio: &BioSpan,
         files: &mut FileSpans,
         images: &Images,
-        stacked: &mut Stacked,
+        (stacked, tree): (&mut Stacked, Option<HostBio>),
     ) -> bool {
         let journal = self.is_journal(bio, images);
         let waiting: Vec<(u64, Wait)> = if others_may_wait(bio, journal) {
@@ -74,9 +74,7 @@ impl HostBios {
             return false;
         }
         let several = waiting.len() > 1;
-        let tree = HostBio::new(bio, journal, |request| {
-            stacked.beneath(bio, request, images)
-        });
+        let tree = tree.unwrap_or_else(|| stacked.tree(bio, journal, images));
         for (serial, wait) in waiting {
             let Some(file) = files.waiting_mut(serial) else {
                 continue;

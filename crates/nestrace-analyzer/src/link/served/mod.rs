@@ -2,7 +2,7 @@
 //! below them.
 //!
 //! [`calls`] ties file I/Os to QEMU's calls, [`host_bios`] host bios to file I/Os, [`stacked`] what
-//! lies below a host request; [`clusters`] knows where an image keeps what, [`deferred`] counts what
+//! lies below a host request; [`jobs`] finds what QEMU's backup copies; [`clusters`] knows where an image keeps what, [`deferred`] counts what
 //! nothing waited for, [`tree`] builds the intervals. Nothing here looks at an event's time to find its
 //! partner, except where something is work for several: then it says so. All times are the host's.
 
@@ -11,7 +11,9 @@ mod clusters;
 mod deferred;
 mod host_bios;
 mod host_bytes;
+mod jobs;
 mod read_ahead;
+mod stack_meter;
 mod stacked;
 #[cfg(test)]
 mod tests;
@@ -22,17 +24,18 @@ use std::collections::BTreeMap;
 use nestrace_abi::{Kind, Source, flags, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::image_map::ImageMap;
-use nestrace_trace::manifest::Manifest;
+use nestrace_trace::manifest::{Disk, Manifest};
 
 use crate::follow::block::BlockLayer;
 use crate::follow::file_io::FileIo;
 use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
 use crate::measure::clues::{HostClues, ImageOf};
+use crate::model::actor::{Actor, Actors};
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
 use crate::model::ids::{GuestDiskId, GuestId, ImageId};
 use crate::model::owner::Owner;
-use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
+use crate::model::span::{Below, FileIoFacts, Layer, Served, Span, What};
 use crate::result::analysis::Deferred;
 use crate::result::unlinked::UnlinkedReason;
 
@@ -42,6 +45,9 @@ use deferred::DeferredWork;
 use host_bios::HostBios;
 pub(crate) use host_bytes::DiskOnHost;
 use host_bytes::{HostBytes, InImage};
+use jobs::Jobs;
+pub(crate) use jobs::{JobHalf, copies_before_write, disk_of_job};
+use stack_meter::StackMeters;
 use stacked::Stacked;
 
 /// Ended requests of host bios that have not ended: more are of bios whose end was lost, in a damaged
@@ -76,8 +82,16 @@ pub(crate) struct HostHalf {
 struct DiskFacts {
     guest: u32,
     scsi: bool,
+    /// QEMU's own client reaches its data on a server, with no image format between.
+    remote: bool,
     file_ios: u64,
     unlinked: BTreeMap<UnlinkedReason, u64>,
+}
+
+/// Whether QEMU's own client reaches the disk's data on a server, with no image format between.
+fn is_on_a_server(disk: &Disk) -> bool {
+    let is_plain = disk.images.is_empty() && matches!(disk.format.as_str(), "" | "raw");
+    is_plain && disk.remote_client().is_some()
 }
 
 /// The first buffer of a request itself: a merged call names that of its first member.
@@ -95,7 +109,10 @@ pub(crate) struct HostSide {
     stacked: Stacked,
     deferred: DeferredWork,
     bytes: HostBytes,
+    jobs: Jobs,
     pub clues: HostClues,
+    /// Stacked devices, by what they did.
+    pub stack_meters: StackMeters,
     disks: Vec<DiskFacts>,
     /// By guest: events of its QEMU were seen.
     qemu_seen: Vec<bool>,
@@ -119,18 +136,24 @@ impl HostSide {
             let cache = disk(number).and_then(|disk| disk.cache.as_deref());
             matches!(cache, Some("writethrough" | "directsync"))
         };
+        let jobs = Jobs::new(manifest, images);
+        let with_backup = |number| jobs.has_backup(&[number]);
+        let with_backup = (0..).map(with_backup).take(images.disks.len()).collect();
         Self {
-            calls: Calls::new(numbers.clone().map(writes_through).collect()),
+            calls: Calls::new(numbers.clone().map(writes_through).collect(), with_backup),
+            jobs,
             clusters: Clusters::new(images, maps),
             host_bios: HostBios::default(),
             stacked: Stacked::default(),
             deferred: DeferredWork::new(images.disks.len()),
             bytes: HostBytes::new(images.disks.len()),
             clues: HostClues::new(images.disks.len()),
+            stack_meters: StackMeters::default(),
             disks: numbers
                 .map(|number| DiskFacts {
                     guest: images.disks.get(number).map_or(u32::MAX, |disk| disk.guest),
                     scsi: disk(number).is_some_and(|disk| disk.bus.contains("scsi")),
+                    remote: disk(number).is_some_and(is_on_a_server),
                     file_ios: 0,
                     unlinked: BTreeMap::new(),
                 })
@@ -157,10 +180,14 @@ impl HostSide {
     pub(crate) fn after(&mut self, kind: Kind, event: &Event, layers: &mut HostLayers<'_>) {
         match kind.source() {
             Source::Block => self.block(layers),
-            Source::File => self.files(layers),
+            Source::File => {
+                self.stacked.file_event(kind, event, layers.images);
+                self.files(layers);
+                self.jobs.event(kind, event, layers.images);
+            }
             Source::Qemu => self.qemu(event, layers),
             Source::HostFs => self.host_bios.host_fs(kind, event),
-            Source::Meta | Source::Walk => {}
+            Source::Meta | Source::Walk | Source::Cpu => {}
         }
     }
 
@@ -180,6 +207,9 @@ impl HostSide {
                 continue;
             }
             let journal = self.host_bios.is_journal(&bio, layers.images);
+            if journal {
+                self.stacked.keep_journal(&bio, layers.images);
+            }
             let file = files.in_flight.get(&bio.file_io);
             // Not every file system says where in the file a direct bio is; the call does.
             let direct = file.filter(|_| bio.owner_kind != flags::OWNER_PAGES);
@@ -199,9 +229,13 @@ impl HostSide {
             let volumes = layers.images.volumes_at(bio.dev, bio.place());
             let volumes = volumes.map(|volume| (volume.is_file_system, volume.disks.as_slice()));
             self.clues.bio(&bio, journal, is_direct, volumes);
-            let waited_for = self
-                .host_bios
-                .ended(&bio, files, layers.images, &mut self.stacked);
+            let stacked = &mut self.stacked;
+            let tree = self
+                .stack_meters
+                .tree(&bio, journal, layers.images, stacked);
+            let waited_for =
+                self.host_bios
+                    .ended(&bio, files, layers.images, (&mut self.stacked, tree));
             self.deferred.bio(&bio, waited_for, layers.images);
         }
         for file in files.ended.drain(..) {
@@ -242,6 +276,7 @@ impl HostSide {
         }
         let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
         let of_job = qemu_seen && fate == Fate::NoCall;
+        self.jobs.file_ended(file, of_job, images);
         if let Some(disk) = images.disk_of(file.image) {
             let image = ImageOf {
                 disk,
@@ -288,6 +323,7 @@ impl HostSide {
     fn ended(&mut self, ended: &Ended, layers: &mut HostLayers<'_>) {
         let served = self.serve(ended, layers);
         if let Some(served) = &served {
+            self.jobs.waited(served.disk, &served.span);
             self.clues.served(served);
         }
         self.served.extend(served);
@@ -324,13 +360,19 @@ impl HostSide {
                 How::Metadata => What::ImageMetadata,
             };
             ambiguous |= tied.ambiguous || file.bios.iter().any(|bio| bio.ambiguous);
-            let mut child = tree::file_io(file, what, tied.shared || ended.merged);
+            let mut child = tree::file_io(
+                file,
+                what,
+                tied.shared || ended.merged,
+                layers.images.under(file),
+            );
             if tied.waits_from_ns > child.start_ns {
                 child.start_ns = tied.waits_from_ns.min(child.end_ns);
                 tree::clip_children(&mut child);
             }
             children.push(child);
         }
+        children.extend(self.remote(ended, disk, &calls));
         let mut span = Span {
             layer: Layer::Qemu,
             start_ns: ended.start_ns,
@@ -340,8 +382,12 @@ impl HostSide {
             what: ended.what,
             shared: false,
             place: disk,
+            below: Below::Nothing,
+            actors: Actors::of(Actor::host(ended.tid), Actor::host(ended.end_tid)),
             children,
         };
+        let waits = self.jobs.waits(ended.guest, disk, &span);
+        span.children.extend(waits);
         tree::clip_children(&mut span);
         Some(Served {
             serial: ended.serial,
@@ -357,6 +403,27 @@ impl HostSide {
             ambiguous,
             buffer: own_buffer(ended, &calls),
             file_io: None,
+        })
+    }
+
+    /// From QEMU's call to its return, where its own client reaches a server: no file I/O is below it.
+    fn remote(&self, ended: &Ended, disk: u32, calls: &[&calls::OpenCall]) -> Option<Span> {
+        self.disks.get(disk as usize).filter(|it| it.remote)?;
+        let called = calls.iter().map(|call| call.call.start_ns);
+        let start_ns = called.min()?;
+        let end_ns = ended.handed_back_ns.unwrap_or(ended.done_ns);
+        Some(Span {
+            layer: Layer::Remote,
+            start_ns: start_ns.max(ended.start_ns),
+            end_ns: end_ns.max(start_ns),
+            offset: ended.offset.unwrap_or(0),
+            bytes: ended.bytes,
+            what: ended.what,
+            shared: ended.merged,
+            place: disk,
+            below: Below::Nothing,
+            actors: Actors::default(),
+            children: Vec::new(),
         })
     }
 
@@ -380,7 +447,7 @@ impl HostSide {
         Some(Served {
             serial: file.serial,
             disk,
-            span: tree::file_io(file, what, shared),
+            span: tree::file_io(file, what, shared, images.under(file)),
             done_ns: file.end_ns,
             failed: file.end == FileEnd::Failed,
             handed_back: false,
@@ -423,6 +490,16 @@ impl HostSide {
     /// Bytes that reached the device for a disk.
     pub(crate) fn on_host(&self, disk: u32, images: &Images) -> DiskOnHost {
         self.bytes.finish(disk, images)
+    }
+
+    /// What QEMU's backup of a disk did; `None` where there was none.
+    pub(crate) fn backup_of(&self, disk: u32) -> Option<JobHalf> {
+        self.jobs.finish(disk)
+    }
+
+    /// Events of file I/O were lost.
+    pub(crate) fn file_events_were_lost(&mut self) {
+        self.jobs.interrupted();
     }
 
     /// What is left to say of a disk.

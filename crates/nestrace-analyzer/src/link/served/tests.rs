@@ -7,6 +7,7 @@ mod bytes_by_class;
 mod image_data;
 mod layers_beneath;
 mod waiting;
+mod waits_for_jobs;
 
 use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{Backend, Device, Disk, Guest, Image, Manifest, Mount, Topology};
@@ -208,9 +209,11 @@ fn served(topology: &Topology, maps: &[ImageMap], text: &str) -> Vec<String> {
 fn tree(span: &Span) -> String {
     let layer = match span.layer {
         Layer::Qemu => "qemu",
+        Layer::QemuJob => "job",
         Layer::FileIo => "file",
         Layer::HostBio => "bio",
         Layer::HostRequest => "request",
+        Layer::StackFile => "loop's file",
         other => panic!("not of the host: {other:?}"),
     };
     let mut text = format!(

@@ -2,20 +2,28 @@
 
 use nestrace_abi::flags::op;
 
+use crate::model::actor::{Actor, Actors};
 use crate::model::file_io_span::FileIoSpan;
-use crate::model::span::{BioSpan, HostBio, Layer, RequestSpan, Span, What};
+use crate::model::span::{Below, BioSpan, HostBio, Layer, RequestSpan, Span, What};
 
 impl HostBio {
-    /// `beneath` gives what loop, dm or md did for a request.
+    /// `under` says what the work of a device goes on to, `beneath` gives what was done there for a request.
     pub(super) fn new(
         bio: &BioSpan,
         journal: bool,
+        under: impl Fn(u32) -> Below,
         mut beneath: impl FnMut(&RequestSpan) -> Vec<Span>,
     ) -> Self {
+        // NVMe's multipath hands a bio to the device of a path, which sysfs gives no number.
+        let of_bio = under(bio.dev);
+        let of_request = |dev| match of_bio {
+            Below::Server => Below::Server,
+            _ => under(dev),
+        };
         let children = bio
             .requests
             .iter()
-            .map(|request| request_span(request, beneath(request)))
+            .map(|request| request_span(request, of_request(request.dev), beneath(request)))
             .collect();
         let what = if journal && !bio.empty_flush {
             What::Journal
@@ -32,6 +40,8 @@ impl HostBio {
                 what,
                 shared: false,
                 place: bio.dev,
+                below: of_bio,
+                actors: Actors::of(Actor::host(bio.tid), Actor::Unknown),
                 children,
             },
             requests: bio
@@ -44,7 +54,7 @@ impl HostBio {
     }
 }
 
-fn request_span(request: &RequestSpan, children: Vec<Span>) -> Span {
+fn request_span(request: &RequestSpan, below: Below, children: Vec<Span>) -> Span {
     let mut span = Span {
         layer: Layer::HostRequest,
         start_ns: request.issued_ns,
@@ -54,6 +64,8 @@ fn request_span(request: &RequestSpan, children: Vec<Span>) -> Span {
         what: What::of(request.operation, request.flush),
         shared: false,
         place: request.dev,
+        below,
+        actors: Actors::of(Actor::host(request.tid), Actor::Unknown),
         children,
     };
     clip_children(&mut span);
@@ -61,7 +73,7 @@ fn request_span(request: &RequestSpan, children: Vec<Span>) -> Span {
 }
 
 /// The file I/O with its bios. A request that carried others' bios too is shared.
-pub(super) fn file_io(file: &FileIoSpan, what: What, shared: bool) -> Span {
+pub(super) fn file_io(file: &FileIoSpan, what: What, shared: bool, below: Below) -> Span {
     let mut own: Vec<(u64, u32)> = Vec::new();
     for (serial, _) in file.bios.iter().flat_map(|bio| &bio.requests) {
         match own.iter_mut().rev().find(|(known, _)| known == serial) {
@@ -91,6 +103,8 @@ pub(super) fn file_io(file: &FileIoSpan, what: What, shared: bool) -> Span {
         what,
         shared,
         place: file.image,
+        below,
+        actors: Actors::of(Actor::host(file.tid), file.ends),
         children,
     };
     clip_children(&mut span);

@@ -109,7 +109,10 @@ impl HeldBack {
         let Some(first) = files().map(|file| file.start_ns).min() else {
             return;
         };
-        let in_qemu = first.saturating_sub(span.start_ns);
+        // While a job of QEMU's held it, no limit did.
+        let jobs = span.children.iter().filter(|it| it.layer == Layer::QemuJob);
+        let free = jobs.map(|job| job.end_ns).filter(|end_ns| *end_ns <= first);
+        let in_qemu = first.saturating_sub(free.max().unwrap_or(0).max(span.start_ns));
         let before_bio = |file: &Span| {
             let bios = file.children.iter().filter(|it| it.layer == Layer::HostBio);
             let first = bios.filter(moves).map(|bio| bio.start_ns).min()?;

@@ -50,6 +50,14 @@ words! {
     }
 }
 
+#[cfg(feature = "dataframe")]
+impl CallOperation {
+    /// Whether what it returns are the bytes that it moved.
+    pub(crate) const fn moves_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::PageFault)
+    }
+}
+
 /// Calls of one operation by one program on one file, from the call down to the device.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -71,6 +79,8 @@ pub struct CallRow {
     pub without_io: u64,
     /// Calls that failed.
     pub failed: u64,
+    /// Calls that were submitted by native aio or io_uring: the program goes on meanwhile.
+    pub submitted: u64,
     /// Calls whose I/O was followed to the host, those without I/O among them: the segments are of these.
     pub linked: u64,
     /// Bytes that they moved.
@@ -86,6 +96,8 @@ pub struct CallRow {
     /// Part of the summed latency of the linked ones under other files' data, which the journal's commit wrote first
     /// (ext4's ordered mode).
     pub others_data_share: f64,
+    /// Part of the summed latency of the linked ones while QEMU synced an image.
+    pub image_sync_share: f64,
     /// Other files whose data these calls' commits wrote, most bytes first, eight at most.
     pub others_data: Vec<OthersData>,
     /// Bios that these calls waited for; one that several waited for counts for the first of them.

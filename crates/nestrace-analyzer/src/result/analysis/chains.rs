@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::result::analysis::cpu::SegmentCpu;
 use crate::result::dist::Dist;
 use crate::result::series::Series;
 use crate::result::sums::ChainSums;
@@ -48,6 +49,10 @@ pub struct Chains {
     pub by_op: SegmentsByOperation,
     /// Part of the summed latency that no pair of events covers.
     pub residual_share: f64,
+    /// What devices that hand I/O on (dm, md, bcache, loop) did beside it, of linked data bios; the key is there only where
+    /// there are such devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StackIo>,
     /// Layers that were not recorded (`qemu`, `file_io`, `host_bio`): they are in the own time of the one
     /// above.
     pub folded: Vec<String>,
@@ -124,6 +129,71 @@ pub struct Segment {
     pub p99_ns: Option<u64>,
     /// Part of the summed latency.
     pub share: f64,
+    /// What the thread did that was waited for.
+    pub cpu: SegmentCpu,
+    /// Of `stack_submit`, `stack_between` and `stack_complete`: the layers that the time is of, the costliest first. Others
+    /// do not have the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<SegmentLayer>>,
+}
+
+/// Where the time of a stacked device's bios goes: of all bios on it but those that a device above handed on.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Stack {
+    /// The kernel's name: `dm-0`.
+    pub device: String,
+    /// What it is made by: `linear`, `crypt`, `raid1`, …
+    pub kind: String,
+    /// Bios, data and flush.
+    pub bios: u64,
+    /// Those that were followed to a lowest device.
+    pub followed: u64,
+    /// Mean latency of those with data.
+    pub q2c_mean_ns: f64,
+    /// Of those with data: the own time of each layer, and the lowest devices'; segments that none has are left out.
+    pub segments: Vec<Segment>,
+    /// The same by operation.
+    pub by_op: SegmentsByOperation,
+    /// Part of the summed latency that no pair of events covers.
+    pub residual_share: f64,
+    /// I/O that they waited for beside their own.
+    pub beside: StackIo,
+    /// `MAJOR << 20 | MINOR`.
+    #[serde(skip)]
+    pub(crate) dev: u32,
+}
+
+/// I/O of stacked devices that bios waited for beside their own; its time is in `host_queue`, `device` and the layers.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct StackIo {
+    /// Part of the summed latency under what drivers keep for themselves: thin's mappings, md's bitmap and super blocks.
+    pub metadata_share: f64,
+    /// Part of the summed latency under reads for the parity of a write (RAID4, 5, 6).
+    pub read_modify_write_share: f64,
+}
+
+/// A layer of a stack of devices.
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct SegmentLayer {
+    /// The kernel's name of the device (`dm-0`); of the file below a loop device its path.
+    pub name: String,
+    /// What the device is made by: `linear`, `thin`, `crypt`, … (device mapper's targets), `raid1`, `bcache`, `loop`; of the
+    /// file below a loop device its file system.
+    pub kind: String,
+    /// Its own time, over all chains; the layers add up to the segment's.
+    pub mean_ns: f64,
+    /// `MAJOR << 20 | MINOR`.
+    #[serde(skip)]
+    pub(crate) dev: u32,
+    /// It is the file below the loop device.
+    #[serde(skip)]
+    pub(crate) of_file: bool,
 }
 
 /// Whether links and the guest's memory agree, in requests.

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::block::{Modes, Stats};
 use super::figures::DeviceFigures;
+use super::server::Server;
 use crate::result::analysis::parts::Parts;
 use crate::result::dist::Dist;
 use crate::result::read_write::ReadWrite;
@@ -29,6 +30,8 @@ pub struct Device {
     pub dev: String,
     /// Active scheduler, where known.
     pub scheduler: Option<String>,
+    /// The server on a network that does its I/O; `None` for a device of its own machine.
+    pub server: Option<Server>,
     /// Time over which its machine was recorded, nanoseconds: rates are per second of it, `queue_depth` is
     /// its mean. Of a guest's device that is the guest's own stream, on the guest's clock.
     pub recorded_ns: u64,

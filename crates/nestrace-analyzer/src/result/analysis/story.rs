@@ -57,6 +57,10 @@ pub struct CallStory {
     pub op: CallOperation,
     /// The file.
     pub file: CallFile,
+    /// Disk that the file's file system lies on; empty where that is not known.
+    pub disk: String,
+    /// The guest's name of that disk (`vda`); empty where that is not known.
+    pub guest_device: String,
     /// Where its range of the file begins.
     pub offset: u64,
     /// Bytes asked for.
@@ -128,12 +132,18 @@ words! {
         GuestRequest = "guest_request",
         /// A request of QEMU.
         Qemu = "qemu",
+        /// A job of QEMU's that the request waits for: a backup copies the old data first.
+        QemuJob = "qemu_job",
         /// A call of QEMU on an image file.
         FileIo = "file_io",
+        /// QEMU's own client of a server that holds the disk: from QEMU's call to its return.
+        Remote = "remote",
         /// A bio of the host.
         HostBio = "host_bio",
         /// A host request between D and C; what a loop, dm or md device did for it lies inside.
         HostRequest = "host_request",
+        /// Direct I/O of a loop device on its file.
+        StackFile = "stack_file",
     }
 
     /// What a span does.
@@ -155,6 +165,10 @@ words! {
         Journal = "journal",
         /// Data of another file than the call's, which a commit has to write first (ext4's ordered mode).
         OthersData = "others_data",
+        /// What the driver of a stacked device keeps for itself: thin's mappings, md's bitmap and super blocks.
+        LayerMetadata = "layer_metadata",
+        /// What RAID4, 5 or 6 reads to compute the parity of a write.
+        ReadModifyWrite = "read_modify_write",
         /// Anything else.
         Other = "other",
     }
@@ -183,6 +197,13 @@ pub struct StorySpan {
     pub to_ns: i64,
     /// Others waited for it too.
     pub shared: bool,
+    /// The device hands I/O on to devices below (dm, md, bcache, loop). The key is there only where it is true.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stacked: bool,
+    /// A server on a network does the work of the device, or of the file's file system. The key is there only where it is
+    /// true.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
     /// What it waited for.
     pub children: Vec<StorySpan>,
 }

@@ -412,7 +412,7 @@ impl Streams {
         let guests = streams
             .iter_mut()
             .enumerate()
-            .map(|(side, events)| GuestEvents { side, events })
+            .map(|(side, events)| GuestEvents::new(side, events))
             .collect();
         analyzer.push_streams(self.host, guests);
         analyzer.finish()

@@ -186,7 +186,7 @@ fn of_bytes_without_meaning_no_more_than_a_frame_is_held() {
     assert!(ingest.reader.n_waiting() <= MAX_FRAME);
     assert!(ingest.feed(&[1; 1 << 16], 11 * SECOND).is_err());
     for _ in 0..64 {
-        ingest.start("full", true);
+        ingest.start("full", true, true);
         let over = ingest.feed(&[0xff; 1 << 16], 11 * SECOND).is_err();
         assert!(over || ingest.reader.n_waiting() <= MAX_FRAME);
     }
@@ -349,7 +349,7 @@ fn show(ingest: &mut Ingest<Room>, guest_ns: u64, now_ns: u64) {
 
 /// The agent begins the session that a jump of its clock asks for.
 fn begin_anew(ingest: &mut Ingest<Room>, guest_ns: u64, now_ns: u64) -> Result<(), IngestError> {
-    let HostMessage::Start(start) = ingest.start("full", true) else {
+    let HostMessage::Start(start) = ingest.start("full", true, true) else {
         panic!("no question");
     };
     ingest.feed(&begin_in(start.session, guest_ns), now_ns)
@@ -453,7 +453,7 @@ fn between_two_sides_there_is_a_gap() {
         let mut ingest = recorded();
         show(&mut ingest, 11 * SECOND, 11 * SECOND);
         say(&mut ingest, 12 * SECOND);
-        let HostMessage::Start(start) = ingest.start("full", true) else {
+        let HostMessage::Start(start) = ingest.start("full", true, true) else {
             panic!("no question");
         };
         let hello = AgentMessage::Hello(Box::new(AgentHello {

@@ -74,6 +74,7 @@ impl<S: Streams> Ingest<S> {
         if let Some(shift) = &self.shift {
             shift.event(&mut written);
         }
+        self.streams.passes(&written);
         if let Err(error) = writer.push(&written) {
             self.give_up_writing(&error, now_ns);
         }
@@ -118,6 +119,7 @@ impl<S: Streams> Ingest<S> {
         }
         self.account.bytes = self.bytes();
         self.account.fit();
+        self.trips.forget_before(self.streams.oldest_ns());
         let samples = self.trips.samples().to_vec();
         if let Some(side) = self.account.side() {
             side.clock_samples = samples;

@@ -66,7 +66,9 @@ impl Rig {
         };
         let asked = Asked {
             detail: "full".to_owned(),
+            cpu: true,
             paths,
+            rings: None,
         };
         let bundle = Arc::new(bundle);
         let mut agents = Agents::connect(&[place], &bundle, &asked, limit_bytes, None).unwrap();

@@ -438,11 +438,19 @@ fn libvirt() {
 #[test]
 fn files_that_are_no_disk_of_the_guest_are_known_too() {
     let read = parse(&words(
-        "q -drive file=/vars,if=pflash -drive file=/loose,if=none -blockdev file,node-name=n,filename=/code -blockdev qcow2,node-name=x,file.driver=file,file.filename=/in",
+        "q -drive file=/vars,if=pflash -pflash /more -pflash /most -drive file=/loose,if=none -blockdev file,node-name=n,filename=/code -blockdev qcow2,node-name=x,file.driver=file,file.filename=/in",
     ));
     assert!(read.disks.is_empty());
     let files: Vec<&str> = read.files.iter().map(String::as_str).collect();
-    assert_eq!(files, ["/code", "/in", "/loose", "/vars"]);
+    assert_eq!(files, ["/code", "/in", "/loose", "/more", "/most", "/vars"]);
+}
+
+#[test]
+fn mtdblock_is_a_drive_of_that_interface() {
+    let disks = |line: &str| format!("{:?}", parse(&words(line)).disks);
+    let drive = disks("q -drive file=/flash,if=mtd");
+    assert!(drive.contains("/flash"), "{drive}");
+    assert_eq!(disks("q -mtdblock /flash"), drive);
 }
 
 /// Bytes of all texts of a command line's disks, block nodes included.

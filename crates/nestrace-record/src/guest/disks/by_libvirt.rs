@@ -48,6 +48,7 @@ fn one(option: &DiskOption, found: &DiskOption) -> DiskOption {
         node_name: found.node_name.clone(),
         iothread: option.iothread.clone().or_else(|| found.iothread.clone()),
         source,
+        limits: found.limits.clone(),
         ..known.clone()
     }
 }

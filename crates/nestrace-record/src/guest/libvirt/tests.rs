@@ -271,6 +271,33 @@ fn what_libvirt_does_not_write_is_refused() {
 }
 
 #[test]
+fn limits_that_libvirt_has_set() {
+    let limits = |tune: &str| -> Vec<String> {
+        let text = STATUS.replacen("<backingStore", &format!("{tune}<backingStore"), 1);
+        let disks = parse(&text, None).unwrap();
+        let limits = disks
+            .iter()
+            .flat_map(|disk| disk.medium.iter().flat_map(|it| &it.limits));
+        let texts = limits.map(|limit| format!("{} by {}", limit.words(), limit.place()));
+        texts.collect()
+    };
+    assert_eq!(limits(""), [""; 0]);
+    let tune = "<iotune><total_bytes_sec>1048577</total_bytes_sec><read_iops_sec>21</read_iops_sec></iotune>";
+    assert_eq!(
+        limits(tune),
+        [
+            "21 reads a second by QEMU's throttle of the disk (iotune)",
+            "1048577 bytes a second by QEMU's throttle of the disk (iotune)"
+        ]
+    );
+    let tune = "<iotune><write_iops_sec>3</write_iops_sec><group_name>gold</group_name></iotune>";
+    assert_eq!(
+        limits(tune),
+        ["3 writes a second by QEMU's throttle group gold"]
+    );
+}
+
+#[test]
 fn only_a_file_is_read() {
     let this = Process {
         pid: std::process::id(),

@@ -1,5 +1,6 @@
 //! What QMP answers, as far as it is used: unknown keys are skipped, missing ones are empty.
 
+use nestrace_trace::manifest::{Limit, LimitPlace, Limited};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -44,6 +45,133 @@ pub struct BlockDevice {
     pub cache: Option<CacheInfo>,
     /// The chain of images.
     pub image: Option<ImageInfo>,
+    /// QEMU's throttle of the drive.
+    #[serde(flatten)]
+    pub iotune: Iotune,
+}
+
+/// QEMU's throttle of a drive or of a throttle group: requests or bytes a second, 0 for none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Iotune {
+    /// Requests.
+    pub iops: u64,
+    /// Reads.
+    pub iops_rd: u64,
+    /// Writes.
+    pub iops_wr: u64,
+    /// Bytes.
+    pub bps: u64,
+    /// Bytes read.
+    pub bps_rd: u64,
+    /// Bytes written.
+    pub bps_wr: u64,
+    /// The throttle group: the drive's own name, or one that several drives share.
+    pub group: Option<String>,
+}
+
+impl Iotune {
+    /// The limits that are set.
+    #[must_use]
+    pub fn limits(&self, set_with: LimitPlace, name: &str) -> Vec<Limit> {
+        let all = [
+            (Limited::Requests, self.iops),
+            (Limited::Reads, self.iops_rd),
+            (Limited::Writes, self.iops_wr),
+            (Limited::Bytes, self.bps),
+            (Limited::BytesRead, self.bps_rd),
+            (Limited::BytesWritten, self.bps_wr),
+        ];
+        let set = all.into_iter().filter(|(_, value)| *value > 0);
+        let limit = |(bounds, value)| Limit {
+            set_with,
+            name: name.to_owned(),
+            device: None,
+            bounds,
+            value,
+        };
+        set.map(limit).collect()
+    }
+}
+
+/// `limits` of an object `throttle-group`.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct ThrottleLimits {
+    iops_total: u64,
+    iops_read: u64,
+    iops_write: u64,
+    bps_total: u64,
+    bps_read: u64,
+    bps_write: u64,
+}
+
+impl From<ThrottleLimits> for Iotune {
+    fn from(limits: ThrottleLimits) -> Self {
+        Self {
+            iops: limits.iops_total,
+            iops_rd: limits.iops_read,
+            iops_wr: limits.iops_write,
+            bps: limits.bps_total,
+            bps_rd: limits.bps_read,
+            bps_wr: limits.bps_write,
+            group: None,
+        }
+    }
+}
+
+/// A row of `query-jobs`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct JobRow {
+    /// Its id.
+    pub id: String,
+    /// `mirror`, `backup`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `running`, `paused`, …
+    pub status: String,
+    /// How much is done, for a block job in bytes.
+    pub current_progress: u64,
+    /// What that ends at.
+    pub total_progress: u64,
+}
+
+/// A row of `query-block-jobs`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct BlockJobRow {
+    /// The job's id.
+    pub device: String,
+    /// Bytes a second that it may copy; 0 for no limit.
+    pub speed: u64,
+}
+
+/// `x-debug-query-block-graph`: which nodes are below a drive, and which a job works on.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Graph {
+    pub(super) nodes: Vec<GraphNode>,
+    pub(super) edges: Vec<GraphEdge>,
+}
+
+/// A drive, a job or a block node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct GraphNode {
+    pub(super) id: u64,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) name: String,
+}
+
+/// One node uses another.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct GraphEdge {
+    pub(super) parent: u64,
+    pub(super) child: u64,
+    pub(super) name: String,
 }
 
 /// Cache switches of a node and of the backend above it.
@@ -92,6 +220,16 @@ impl ImageInfo {
 pub struct IoThread {
     /// Its id.
     pub id: String,
+    /// Its thread on the host.
+    pub thread_id: u32,
+}
+
+/// A virtual processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Vcpu {
+    /// Its number.
+    pub cpu_index: u32,
     /// Its thread on the host.
     pub thread_id: u32,
 }

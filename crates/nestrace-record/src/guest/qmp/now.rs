@@ -1,9 +1,12 @@
 //! What QEMU says of its I/O at this moment: run state, requests in flight, completions, limits, jobs.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answers::{BlockInfo, IoThread};
+use super::answers::{BlockInfo, IoThread, Vcpu};
+use super::set::{self, SetNow};
 use super::{Qmp, QmpError};
 
 /// Virtqueues of one guest that are asked for what is in flight; a virtio-blk device has one for each processor.
@@ -22,12 +25,12 @@ pub struct Now {
     pub stats: Vec<StatsNow>,
     /// What each virtio device has taken from its queues and not completed (`x-query-virtio-queue-status`, since 7.1).
     pub queues: Vec<QueuesNow>,
-    /// `query-jobs`.
-    pub jobs: Vec<JobNow>,
+    /// Limits and jobs.
+    pub set: SetNow,
     /// `query-iothreads`.
     pub iothreads: Vec<IoThread>,
     /// `query-cpus-fast`: number and thread of each virtual processor.
-    pub processors: Vec<ProcessorNow>,
+    pub processors: Vec<Vcpu>,
 }
 
 /// A row of `query-block`.
@@ -39,29 +42,6 @@ pub struct BlockNow {
     pub info: BlockInfo,
     /// `ok`, `failed`, `nospace`.
     pub io_status: Option<String>,
-    /// Limits of the medium, and its file.
-    #[serde(skip)]
-    pub medium: Option<MediumNow>,
-}
-
-/// A medium: its file and its limits.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct MediumNow {
-    /// File name; may be `json:{…}`.
-    pub file: String,
-    /// Requests a second, 0 for none.
-    pub iops: u64,
-    /// Reads a second.
-    pub iops_rd: u64,
-    /// Writes a second.
-    pub iops_wr: u64,
-    /// Bytes a second.
-    pub bps: u64,
-    /// Bytes read a second.
-    pub bps_rd: u64,
-    /// Bytes written a second.
-    pub bps_wr: u64,
 }
 
 /// A row of `query-blockstats`.
@@ -121,29 +101,6 @@ pub struct QueuesNow {
     pub in_flight: u64,
 }
 
-/// A row of `query-jobs`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct JobNow {
-    /// Its id.
-    pub id: String,
-    /// `mirror`, `backup`, …
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `running`, `paused`, …
-    pub status: String,
-}
-
-/// A virtual processor.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-pub struct ProcessorNow {
-    /// Its number.
-    pub cpu_index: u64,
-    /// Its thread on the host.
-    pub thread_id: u32,
-}
-
 #[derive(Deserialize)]
 struct VirtioDevice {
     name: String,
@@ -164,27 +121,14 @@ pub fn now(pid: u32, path: &str) -> Result<Now, QmpError> {
         run_state: run_state.map(str::to_owned),
         ..Now::default()
     };
-    let rows: Vec<Value> = qmp.ask("query-block", &nothing)?;
-    now.blocks = rows.into_iter().filter_map(block).collect();
+    now.blocks = qmp.ask("query-block", &nothing)?;
+    let blocks = now.blocks.iter().map(|block| &block.info);
+    now.set = set::ask_about(&mut qmp, blocks, &BTreeSet::new());
     now.stats = qmp.ask("query-blockstats", &nothing).unwrap_or_default();
     now.queues = queues(&mut qmp);
-    now.jobs = qmp.ask("query-jobs", &nothing).unwrap_or_default();
     now.iothreads = qmp.ask("query-iothreads", &nothing).unwrap_or_default();
     now.processors = qmp.ask("query-cpus-fast", &nothing).unwrap_or_default();
     Ok(now)
-}
-
-/// A row of `query-block` that is understood.
-fn block(mut row: Value) -> Option<BlockNow> {
-    let medium = row.get("inserted").cloned();
-    let medium = medium.and_then(|inserted| serde_json::from_value(inserted).ok());
-    // Not needed twice.
-    if let Some(row) = row.as_object_mut() {
-        row.remove("inserted");
-    }
-    let mut block: BlockNow = serde_json::from_value(row).ok()?;
-    block.medium = medium;
-    Some(block)
 }
 
 /// What the queues of disks hold. Where a QEMU does not have these commands, or leaves an answer out, nothing is said.
@@ -237,12 +181,13 @@ mod tests {
             "io-status": "nospace", "device": "d0", "qdev": "/machine/peripheral/d0/virtio-backend",
             "inserted": { "iops": 1, "bps_wr": 7, "file": "a.raw", "image": { "filename": "a.raw" } }
         });
-        let block = block(row).unwrap();
+        let block: BlockNow = serde_json::from_value(row).unwrap();
         assert_eq!(block.io_status.as_deref(), Some("nospace"));
         assert_eq!(block.info.qdev_id(), Some("d0"));
-        let medium = block.medium.unwrap();
+        let medium = block.info.inserted.unwrap();
+        let tune = &medium.iotune;
         assert_eq!(
-            (medium.iops, medium.bps_wr, medium.file.as_str()),
+            (tune.iops, tune.bps_wr, medium.file.as_str()),
             (1, 7, "a.raw")
         );
     }

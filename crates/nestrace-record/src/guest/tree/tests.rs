@@ -1,6 +1,7 @@
 //! Trees as a user sees them.
 
 use super::*;
+use nestrace_trace::manifest::Server;
 
 fn image(path: &str, mount: Option<(&str, &str)>, devices: &[&str]) -> Image {
     Image {
@@ -180,6 +181,37 @@ c  (pid 1234, qemu 7.2.22, tcg)                             agent: none
 sda is shared by a, b
 ",
     );
+}
+
+#[test]
+fn servers_have_names() {
+    let mut nbd = device("nbd0", "disk", &[]);
+    nbd.server = Some(Server {
+        protocol: "nbd".to_owned(),
+        address: "10.0.0.1:10809".to_owned(),
+        name: "vm".to_owned(),
+    });
+    let mut on_nfs = image("/n/i", Some(("nfs4", "/n")), &[]);
+    if let Some(mount) = &mut on_nfs.mount {
+        mount.source = "store:/vm".to_owned();
+    }
+    let topology = Topology {
+        guests: vec![guest(
+            "a",
+            vec![
+                disk("d0", vec![image("/dev/nbd0", None, &["nbd0"])]),
+                disk("d1", vec![on_nfs]),
+            ],
+        )],
+        devices: vec![nbd],
+    };
+    let text = render(&topology);
+    for expected in [
+        "└─ nbd0  (nbd server 10.0.0.1:10809 (vm), ",
+        "   └─ nfs4 on /n (rw,noatime)\n         └─ nfs server store (/vm)\n",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]

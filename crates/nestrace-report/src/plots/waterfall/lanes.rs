@@ -20,9 +20,9 @@ enum Layer {
     Qemu,
     HostFs,
     HostQueue,
+    /// Devices that hand I/O on to others, and what they do in files.
+    Stack,
     Device,
-    /// Under a loop, dm or md device.
-    Below,
 }
 
 impl Layer {
@@ -34,8 +34,8 @@ impl Layer {
         Self::Qemu,
         Self::HostFs,
         Self::HostQueue,
+        Self::Stack,
         Self::Device,
-        Self::Below,
     ];
 
     const fn label(self) -> &'static str {
@@ -48,7 +48,7 @@ impl Layer {
             Self::HostFs => "host's file system",
             Self::HostQueue => "host's queue",
             Self::Device => "host's device",
-            Self::Below => "devices below it",
+            Self::Stack => "stacked devices",
         }
     }
 
@@ -61,14 +61,16 @@ impl Layer {
             Self::Qemu => Hue::Qemu,
             Self::HostFs => Hue::HostFs,
             Self::HostQueue => Hue::HostQueue,
-            Self::Device | Self::Below => Hue::Device,
+            Self::Stack => Hue::Stack,
+            Self::Device => Hue::Device,
         }
     }
 
     /// What is charged to it.
     const fn segments(self) -> &'static [&'static str] {
         match self {
-            Self::Program | Self::Below => &[],
+            Self::Program => &[],
+            Self::Stack => &["stack_submit", "stack_between", "stack_complete"],
             Self::GuestFs => &[
                 "guest_fs_submit",
                 "guest_fs_between",
@@ -79,10 +81,10 @@ impl Layer {
             ],
             Self::GuestQueue => &["guest_queue"],
             Self::Virt => &["virt_submit", "virt_complete"],
-            Self::Qemu => &["qemu_submit", "qemu_between", "qemu_complete"],
+            Self::Qemu => &["qemu_submit", "qemu_job", "qemu_between", "qemu_complete"],
             Self::HostFs => &["host_fs_submit", "host_fs_between", "host_fs_complete"],
             Self::HostQueue => &["host_queue"],
-            Self::Device => &["device", "device_flush"],
+            Self::Device => &["device", "device_flush", "remote"],
         }
     }
 }
@@ -94,7 +96,7 @@ pub(super) fn of(tree: &StorySpan, segments: &[StorySegment], call: &str) -> Vec
         of_layer: Default::default(),
         seen: HashSet::new(),
     };
-    bars.take(tree, false);
+    bars.take(tree);
     let whole_ns: u64 = segments.iter().map(|segment| segment.ns).sum();
     let lanes = Layer::ALL.into_iter().zip(bars.of_layer);
     lanes
@@ -105,7 +107,7 @@ pub(super) fn of(tree: &StorySpan, segments: &[StorySegment], call: &str) -> Vec
                 .filter(|it| layer.segments().contains(&it.name));
             let charged_ns: u64 = charged.map(|segment| segment.ns).sum();
             let detail = match layer {
-                Layer::Program | Layer::Below => String::new(),
+                Layer::Program => String::new(),
                 _ if whole_ns == 0 => String::new(),
                 _ => format!(
                     "{} · {}",
@@ -135,7 +137,7 @@ struct Bars<'a> {
 }
 
 impl<'a> Bars<'a> {
-    fn take(&mut self, span: &'a StorySpan, in_device: bool) {
+    fn take(&mut self, span: &'a StorySpan) {
         let identity = (
             span.layer,
             span.what,
@@ -155,26 +157,29 @@ impl<'a> Bars<'a> {
             }
             StoryLayer::GuestBio => Some(Layer::GuestQueue),
             StoryLayer::GuestRequest => Some(Layer::Virt),
-            StoryLayer::Qemu => Some(Layer::Qemu),
+            StoryLayer::Qemu | StoryLayer::QemuJob => Some(Layer::Qemu),
             StoryLayer::FileIo => Some(Layer::HostFs),
-            StoryLayer::HostBio if !in_device => Some(Layer::HostQueue),
-            StoryLayer::HostRequest if in_device => Some(Layer::Below),
-            StoryLayer::HostRequest => Some(Layer::Device),
+            StoryLayer::HostBio | StoryLayer::HostRequest | StoryLayer::StackFile
+                if span.stacked =>
+            {
+                Some(Layer::Stack)
+            }
+            StoryLayer::HostBio => Some(Layer::HostQueue),
+            StoryLayer::HostRequest | StoryLayer::Remote => Some(Layer::Device),
             _ => None,
         };
         if let Some(layer) = layer {
             self.add(span, layer);
         }
-        let in_device = in_device || span.layer == StoryLayer::HostRequest;
         for child in &span.children {
-            self.take(child, in_device);
+            self.take(child);
         }
     }
 
     fn add(&mut self, span: &StorySpan, layer: Layer) {
         let (from, to) = (span.from_ns as f64, span.to_ns as f64);
         let own = match layer {
-            Layer::Device | Layer::Below => vec![(from, to)],
+            Layer::Device => vec![(from, to)],
             _ => own(span),
         };
         let (what, detail) = self.words(span);

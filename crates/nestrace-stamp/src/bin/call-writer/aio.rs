@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use nestrace_stamp::Stamp;
 use nix::libc::{
     self, SYS_io_destroy, SYS_io_getevents, SYS_io_setup, SYS_io_submit, c_long, c_ulong,
 };
 
-use crate::deed::{Buffer, Files, OpenFile, Range};
-use crate::monotonic_ns;
+use crate::deed::OpenFile;
+use crate::queue::{Piece, Queue};
+use crate::wrong;
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const PREAD: u16 = 0;
@@ -41,15 +41,6 @@ struct Event {
     iocb: u64,
     result: i64,
     result2: i64,
-}
-
-/// A call that has completed.
-pub struct Done {
-    pub range: Range,
-    pub serial: u64,
-    pub result: i64,
-    pub begin_ns: u64,
-    pub end_ns: u64,
 }
 
 struct Context(c_ulong);
@@ -94,59 +85,42 @@ fn checked(result: c_long) -> io::Result<c_long> {
     Ok(result)
 }
 
-/// Moves `count` pieces in a row, `depth` of them in flight.
-pub fn run(
-    files: &Files,
-    file: &OpenFile,
-    writes: bool,
-    first: Range,
-    count: u64,
-    depth: usize,
-) -> io::Result<Vec<Done>> {
-    let mut buffers: Vec<Buffer> = (0..count).map(|_| Buffer::new(first.bytes)).collect();
-    // Each has a control block of its own: while two in flight have one address, nothing tells their ends apart.
-    let mut blocks = vec![Iocb::default(); buffers.len()];
-    let mut done: Vec<Done> = Vec::new();
-    let context = Context::new(depth)?;
-    let (mut submitted, mut ended) = (0_usize, 0_usize);
-    while ended < buffers.len() {
-        while submitted < buffers.len() && submitted - ended < depth {
-            let range = Range {
-                offset: first.offset + (submitted * first.bytes) as u64,
-                ..first
-            };
-            let data = buffers[submitted].data();
-            let serial = if writes { files.serial() } else { 0 };
-            if writes {
-                Stamp::fill(data, file.address(range.offset), serial);
-            }
-            blocks[submitted] = Iocb {
-                data: submitted as u64,
-                opcode: if writes { PWRITE } else { PREAD },
-                fd: file.file.as_raw_fd() as u32,
-                buffer: data.as_mut_ptr() as u64,
-                bytes: range.bytes as u64,
-                offset: i64::try_from(range.offset).map_err(io::Error::other)?,
-                ..Iocb::default()
-            };
-            let begin_ns = monotonic_ns()?;
-            context.submit(&mut blocks[submitted])?;
-            done.push(Done {
-                range,
-                serial,
-                result: 0,
-                begin_ns,
-                end_ns: 0,
-            });
-            submitted += 1;
-        }
-        let event = context.next()?;
-        let end_ns = monotonic_ns()?;
-        if let Some(call) = done.get_mut(event.data as usize) {
-            call.result = event.result;
-            call.end_ns = end_ns;
-        }
-        ended += 1;
+/// A context with a control block for each piece: two in flight at one address have ends that cannot be distinguished.
+pub struct Aio {
+    fd: u32,
+    context: Context,
+    blocks: Vec<Iocb>,
+}
+
+impl Aio {
+    /// For `count` pieces of a file, `depth` of them in flight.
+    pub fn new(file: &OpenFile, count: usize, depth: usize) -> io::Result<Self> {
+        Ok(Self {
+            fd: file.file.as_raw_fd() as u32,
+            context: Context::new(depth)?,
+            blocks: vec![Iocb::default(); count],
+        })
     }
-    Ok(done)
+}
+
+impl Queue for Aio {
+    fn submit(&mut self, piece: &Piece) -> io::Result<()> {
+        let block = self.blocks.get_mut(piece.number);
+        let block = block.ok_or_else(|| wrong("a piece too many"))?;
+        *block = Iocb {
+            data: piece.number as u64,
+            opcode: if piece.writes { PWRITE } else { PREAD },
+            fd: self.fd,
+            buffer: piece.buffer as u64,
+            bytes: piece.range.bytes as u64,
+            offset: i64::try_from(piece.range.offset).map_err(io::Error::other)?,
+            ..Iocb::default()
+        };
+        self.context.submit(block)
+    }
+
+    fn next(&mut self) -> io::Result<(usize, i64)> {
+        let event = self.context.next()?;
+        Ok((event.data as usize, event.result))
+    }
 }

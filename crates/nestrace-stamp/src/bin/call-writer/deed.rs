@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use nestrace_stamp::{CallLine, OFFSET_BITS, Stamp};
 
-use crate::{aio, mapping, monotonic_ns, wrong};
+use crate::aio::Aio;
+use crate::ring::Ring;
+use crate::{mapping, monotonic_ns, queue, wrong};
 
 const PAGE: usize = 4096;
 
@@ -93,14 +95,16 @@ enum What {
     Write(Range),
     Read(Range),
     MapWrite(Range),
-    Aio {
+    Queued {
+        by_ring: bool,
         writes: bool,
         range: Range,
-        count: u64,
+        count: usize,
         depth: usize,
     },
     Fsync,
     Fdatasync,
+    RingFsync,
     Drop,
     Pause(u64),
 }
@@ -133,14 +137,16 @@ impl Deed {
             "write" => What::Write(range()?),
             "read" => What::Read(range()?),
             "map-write" => What::MapWrite(range()?),
-            word @ ("aio-write" | "aio-read") => What::Aio {
-                writes: word == "aio-write",
+            word @ ("aio-write" | "aio-read" | "ring-write" | "ring-read") => What::Queued {
+                by_ring: word.starts_with("ring"),
+                writes: word.ends_with("write"),
                 range: range()?,
-                count: number(4)?,
+                count: usize::try_from(number(4)?).ok()?,
                 depth: usize::try_from(number(5)?).ok()?,
             },
             "fsync" => What::Fsync,
             "fdatasync" => What::Fdatasync,
+            "ring-fsync" => What::RingFsync,
             "drop" => What::Drop,
             "pause" => What::Pause(number(1)?),
             _ => return None,
@@ -181,7 +187,8 @@ impl Deed {
                 })?;
                 log.push(self.line(&file, "msync", *range, serial, times));
             }
-            What::Aio {
+            What::Queued {
+                by_ring,
                 writes,
                 range,
                 count,
@@ -189,7 +196,12 @@ impl Deed {
             } => {
                 let file = named()?;
                 let op = if *writes { "write" } else { "read" };
-                let done = aio::run(files, &file, *writes, *range, *count, *depth)?;
+                let (of, many) = ((files, &*file), (*count, *depth));
+                let done = if *by_ring {
+                    queue::run(Ring::new(&file, *depth)?, of, *writes, *range, many)?
+                } else {
+                    queue::run(Aio::new(&file, *count, *depth)?, of, *writes, *range, many)?
+                };
                 log.extend(done.into_iter().map(|done| {
                     let times = (done.result, done.begin_ns, done.end_ns);
                     self.line(&file, op, done.range, done.serial, times)
@@ -204,6 +216,14 @@ impl Deed {
                 let file = named()?;
                 let times = timed(|| file.file.sync_data().map(|()| 0))?;
                 log.push(self.line(&file, "fdatasync", NO_RANGE, 0, times));
+            }
+            What::RingFsync => {
+                let file = named()?;
+                let mut ring = Ring::new(&file, 1)?;
+                let begin_ns = monotonic_ns()?;
+                let result = ring.fsync()?;
+                let times = (result, begin_ns, monotonic_ns()?);
+                log.push(self.line(&file, "fsync", NO_RANGE, 0, times));
             }
             What::Drop => fs::write("/proc/sys/vm/drop_caches", "1")?,
             What::Pause(ms) => thread::sleep(Duration::from_millis(*ms)),

@@ -11,8 +11,9 @@
 //! 0 open NAME PATH NUMBER [create] [direct] [sync] [dsync]   NUMBER: of the file, in stamps
 //! 0 write|read NAME OFFSET BYTES
 //! 0 aio-write|aio-read NAME OFFSET BYTES COUNT DEPTH         COUNT pieces in a row, DEPTH of them in flight
+//! 0 ring-write|ring-read NAME OFFSET BYTES COUNT DEPTH       the same by io_uring
 //! 0 map-write NAME OFFSET BYTES                              through a mapping, then msync
-//! 0 fsync|fdatasync NAME
+//! 0 fsync|fdatasync|ring-fsync NAME
 //! 0 drop                                                     the page cache
 //! 0 pause MILLISECONDS
 //! ---                                                        waits for all threads
@@ -21,6 +22,8 @@
 mod aio;
 mod deed;
 mod mapping;
+mod queue;
+mod ring;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -16,7 +16,7 @@ use super::{failed, partition::host_folder};
 /// Says what a folder is; readers of Parquet pass over names with an underscore.
 const MARK: &str = "_nestrace.json";
 /// What the tables look like. The number changes when a column is renamed or removed.
-pub const SCHEMA: &str = "nestrace-parquet/1";
+pub const SCHEMA: &str = "nestrace-parquet/2";
 /// Beginning of the names of folders in which files are made.
 const HIDDEN: &str = ".partial-";
 /// An export that began this long ago has been killed.
@@ -182,14 +182,34 @@ fn check(place: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Err(refused("is no folder")),
         Err(error) => Err(failed(place, error)),
-        Ok(_) if place.join(MARK).is_file() => Ok(()),
         Ok(entries) => {
-            // Another export may be about to begin it.
+            // Another export may be making this data set right now. It writes the mark before all that is not hidden, so
+            // the mark is there if the list has such a name. Hence the list comes first.
             let mut names = entries.flatten().map(|entry| entry.file_name());
-            match names.all(|name| name.to_string_lossy().starts_with(HIDDEN)) {
-                true => Ok(()),
+            let is_new = names.all(|name| name.to_string_lossy().starts_with(HIDDEN));
+            match place.join(MARK).is_file() {
+                true => check_schema(place),
+                false if is_new => Ok(()),
                 false => Err(refused("is not a data set of nestrace")),
             }
+        }
+    }
+}
+
+/// Whether the tables there look like ours: readers would take files of two kinds for one table.
+fn check_schema(place: &Path) -> Result<(), Failure> {
+    let path = place.join(MARK);
+    let text = fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+    let about: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    match about["schema"].as_str() {
+        Some(SCHEMA) => Ok(()),
+        other => {
+            let other = other.unwrap_or("an unknown schema");
+            let message = format!(
+                "{} has {other}, this nestrace writes {SCHEMA}",
+                place.display()
+            );
+            Err(Failure::new(USAGE, message).hint("choose another name with -o"))
         }
     }
 }
@@ -262,6 +282,12 @@ mod tests {
         fs::write(folder.path().join("photo.jpg"), "x").expect("a file");
         assert!(DataSet::begin(folder.path(), "a", "h").is_err());
         assert!(DataSet::begin(&folder.path().join("photo.jpg"), "a", "h").is_err());
+        let older = folder.path().join("older");
+        fs::create_dir(&older).expect("a folder");
+        fs::write(older.join(MARK), r#"{"schema": "nestrace-parquet/1"}"#).expect("its mark");
+        let refused = DataSet::begin(&older, "a", "h").expect_err("another schema");
+        assert!(refused.message().contains("nestrace-parquet/1"));
+        fs::remove_dir_all(&older).expect("removed");
         assert_eq!(files(folder.path()), ["photo.jpg"]);
     }
 }

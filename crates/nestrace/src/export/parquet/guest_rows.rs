@@ -1,5 +1,5 @@
-//! The tables of what the guests did: `chains`, a guest bio a row; `spans`, what each layer did for it; `calls`, a call of
-//! a guest's program a row.
+//! The tables of what the guests did: `chains`, a guest bio a row; `spans`, what each layer did for it;
+//! `call_rows`, a call of a guest's program a row.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -52,7 +52,7 @@ impl GuestRow for Story {
 impl GuestRow for CallStory {
     /// A call without its tree has some 500 bytes.
     const ROW_GROUP: usize = 32 << 10;
-    const TABLES: &'static [(&'static str, MakeRows<Self>)] = &[("calls", calls)];
+    const TABLES: &'static [(&'static str, MakeRows<Self>)] = &[("call_rows", calls)];
 
     fn guest(&self) -> &str {
         &self.guest

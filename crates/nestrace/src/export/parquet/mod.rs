@@ -13,9 +13,13 @@ mod partition;
 mod streams;
 mod summary;
 
-use std::{path::Path, rc::Rc};
+use std::{cell::RefCell, path::Path, rc::Rc};
 
-use nestrace_analyzer::{Identified, analysis::CallStory};
+use nestrace_analyzer::{
+    Analysis, Identified,
+    analysis::{CallStory, Story},
+    dataframe::CallMinutes,
+};
 use nestrace_output::address_secret::new_shift;
 use nestrace_trace::{Damage, Diagnostic, Event, Kind, Manifest, manifest, redact};
 
@@ -109,14 +113,15 @@ fn of_bundle(args: &ExportArgs) -> Result<Export, Failure> {
     }
     let mut export = Export::begin(args, &bundle.manifest, identity)?;
     export.events_of_bundle(&mut bundle)?;
-    export.summary(args, &bundle.manifest)?;
-    if bundle.manifest.guest_sides.is_empty() {
-        return Ok(export);
+    let analysis = export.analysis(args)?;
+    let mut calls = CallMinutes::new(&analysis);
+    if !bundle.manifest.guest_sides.is_empty() {
+        // A second look at the streams, in the order of time and side by side.
+        let mut again = bundle::open(&args.input)?;
+        again.manifest = bundle.manifest.clone();
+        calls = export.rows_of_guests(again, calls)?;
     }
-    // A second look at the streams, in the order of time and side by side.
-    let mut again = bundle::open(&args.input)?;
-    again.manifest = bundle.manifest;
-    export.chains_of_bundle(again)?;
+    export.summary(&bundle.manifest, &analysis, &calls)?;
     Ok(export)
 }
 
@@ -151,7 +156,8 @@ fn of_capture(args: &ExportArgs) -> Result<Export, Failure> {
     if let Some(row) = export.streams.last_mut() {
         row.damaged(files.damage());
     }
-    export.summary(args, &manifest)?;
+    let analysis = export.analysis(args)?;
+    export.summary(&manifest, &analysis, &CallMinutes::new(&analysis))?;
     Ok(export)
 }
 
@@ -184,17 +190,26 @@ impl Export {
     }
 
     /// What `nestrace analyze` says of it.
-    fn summary(&mut self, args: &ExportArgs, manifest: &Manifest) -> Result<(), Failure> {
+    fn analysis(&self, args: &ExportArgs) -> Result<Analysis, Failure> {
         let mut options = nestrace_bundle::Options::default();
         options.redact = self.redact;
-        let analysis = nestrace_bundle::analyze(&args.input, &options)?;
+        Ok(nestrace_bundle::analyze(&args.input, &options)?)
+    }
+
+    /// The tables that are kept for years.
+    fn summary(
+        &self,
+        manifest: &Manifest,
+        analysis: &Analysis,
+        calls: &CallMinutes,
+    ) -> Result<(), Failure> {
         Summary {
             recording: &self.recording,
             redact: self.redact,
             manifest,
-            analysis: &analysis,
+            analysis,
         }
-        .write(&self.set)
+        .write(&self.set, calls)
     }
 
     fn events_of_bundle(&mut self, bundle: &mut Bundle) -> Result<(), Failure> {
@@ -243,17 +258,26 @@ impl Export {
         Ok(())
     }
 
-    fn chains_of_bundle(&mut self, mut bundle: Bundle) -> Result<(), Failure> {
+    /// A row for each bio and for each call; the calls are summed by minute, too.
+    fn rows_of_guests(
+        &mut self,
+        mut bundle: Bundle,
+        minutes: CallMinutes,
+    ) -> Result<CallMinutes, Failure> {
         let calendar = Calendar::of_host(&bundle.manifest);
         let (set, recording, host) = (&self.set, &self.recording, &self.host);
-        let chains = GuestRows::new(set, recording, host, calendar);
-        let calls = GuestRows::new(set, recording, host, calendar);
-        let (of_chains, of_calls) = (chains.clone(), calls.clone());
+        let chains: GuestRows<Story> = GuestRows::new(set, recording, host, calendar);
+        let calls: GuestRows<CallStory> = GuestRows::new(set, recording, host, calendar);
+        let minutes = Rc::new(RefCell::new(minutes));
+        let (of_chains, of_calls, of_minutes) =
+            (chains.clone(), calls.clone(), Rc::clone(&minutes));
         stories::each(
             &mut bundle,
             self.redact,
             move |story| of_chains.push(story),
             move |mut call: CallStory| {
+                let unix_ns = call.at_ns.and_then(|ns| calendar.unix_ns_after(ns));
+                of_minutes.borrow_mut().push(&call, unix_ns);
                 // What it waited for is in no column.
                 call.tree.children = Vec::new();
                 of_calls.push(call);
@@ -261,7 +285,7 @@ impl Export {
         );
         self.bios = chains.finish()?;
         self.calls = calls.finish()?;
-        Ok(())
+        Ok(minutes.take())
     }
 
     /// What is damaged in the stream that was written last is said, and stands beside its events.

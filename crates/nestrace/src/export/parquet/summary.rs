@@ -1,10 +1,10 @@
-//! The tables `disks`, `findings` and `topology`: what `nestrace analyze` says of a recording, small enough to be kept for
+//! The tables `disks`, `calls`, `findings` and `topology`: what `nestrace analyze` says of a recording, small enough to be kept for
 //! years.
 
 use nestrace_analyzer::{
     Analysis,
     dataframe::{
-        self, DataFrame, PolarsResult,
+        self, CallMinutes, DataFrame, PolarsResult,
         polars::prelude::{Column, NamedFrom, Series},
     },
 };
@@ -31,13 +31,14 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// Writes the three tables, a file each.
-    pub fn write(&self, set: &DataSet) -> Result<(), Failure> {
+    /// Writes the four tables, a file each: also those without rows, so that an engine finds each table and its columns.
+    pub fn write(&self, set: &DataSet, calls: &CallMinutes) -> Result<(), Failure> {
         let date = Calendar::of_host(self.manifest).date(None);
         let folder = Partition::of_host(&self.manifest.host.hostname).folder(date);
         let stem = set.stem();
         let tables = [
             ("disks", self.disks()),
+            ("calls", calls.table().and_then(|calls| self.placed(calls))),
             ("findings", self.findings()),
             ("topology", self.topology()),
         ];
@@ -56,18 +57,26 @@ impl Summary<'_> {
     fn findings(&self) -> PolarsResult<DataFrame> {
         let findings = &self.analysis.findings;
         let mut rows = dataframe::findings(self.analysis)?;
-        let evidence = findings.iter().map(|finding| {
-            let evidence = serde_json::to_string(&finding.evidence).ok();
-            evidence.filter(|_| !self.redact)
-        });
+        // Both may name programs, as the title may.
+        let evidence = findings
+            .iter()
+            .map(|finding| self.as_json(&finding.evidence));
         let evidence: Vec<Option<String>> = evidence.collect();
         rows.with_column(Column::new("evidence".into(), evidence))?;
+        let advice = findings.iter().map(|finding| self.as_json(&finding.advice));
+        let advice: Vec<Option<String>> = advice.collect();
+        rows.with_column(Column::new("advice".into(), advice))?;
         if self.redact {
-            // It may name programs.
             let title: Vec<Option<&str>> = findings.iter().map(|_| None).collect();
             rows.with_column(Column::new("title".into(), title))?;
         }
         self.placed(rows)
+    }
+
+    /// As JSON, unless names are left out.
+    fn as_json(&self, what: &impl serde::Serialize) -> Option<String> {
+        let json = serde_json::to_string(what).ok();
+        json.filter(|_| !self.redact)
     }
 
     /// A row for each disk of each guest.

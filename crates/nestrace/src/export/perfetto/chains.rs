@@ -133,7 +133,9 @@ impl Of<'_> {
         let layer = match span.layer {
             StoryLayer::GuestRequest => "guest: requests",
             StoryLayer::Qemu => "QEMU: requests",
+            StoryLayer::QemuJob => "QEMU: jobs",
             StoryLayer::FileIo => "host: file I/O",
+            StoryLayer::Remote => "QEMU: server",
             StoryLayer::HostBio => "host: bios",
             StoryLayer::HostRequest => "host: requests",
             other => other.name(),

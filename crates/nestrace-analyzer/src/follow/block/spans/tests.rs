@@ -1,22 +1,30 @@
 //! Spans of bios and requests from lists of events.
 
 use nestrace_abi::Source;
+use nestrace_trace::Event;
 
 use super::BlockSpans;
+use crate::follow::block::observer::{Observed, Observer};
 use crate::follow::block::{BlockLayer, Lent};
+use crate::model::owner::Owner;
 use crate::model::span::{BioSpan, RequestSpan};
+use crate::model::stacking::Stacking;
 use crate::model::threads::Threads;
 use crate::notation;
 use crate::result::unlinked::Reasons;
 
 fn spans(text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
+    spans_seen_by(&mut (), text)
+}
+
+fn spans_seen_by<O: Observer>(observer: &mut O, text: &str) -> (Vec<BioSpan>, Vec<RequestSpan>) {
     let mut block = BlockLayer::with_spans();
     let threads = Threads::default();
     for event in notation::events(text) {
         let kind = event.kind().expect("known");
         assert_eq!(kind.source(), Source::Block);
         let mut lent = Lent {
-            observer: &mut (),
+            observer,
             threads: &threads,
             reasons: Reasons::default(),
         };
@@ -46,6 +54,55 @@ fn bios(text: &str) -> Vec<String> {
         )
     };
     spans(text).0.iter().map(of).collect()
+}
+
+/// An image on the uppermost of three devices: dm-1 over dm-0 over a disk.
+struct OnDm;
+
+impl Observer for OnDm {
+    fn queued(&mut self, queue: &Event, _threads: &Threads) -> Observed {
+        let owner = match queue.dev == DM_1 {
+            true => Owner::Image(3),
+            false => Owner::Thread(queue.tid),
+        };
+        Observed {
+            owner,
+            charged: owner,
+            clocks: None,
+        }
+    }
+
+    fn stacking(&self, dev: u32) -> Option<Stacking> {
+        (dev >= DM_0).then_some(Stacking::Dm)
+    }
+}
+
+const DM_0: u32 = 253 << 20;
+const DM_1: u32 = DM_0 + 1;
+
+#[test]
+fn bios_of_every_device_below_are_charged_to_the_owner_at_the_top() {
+    let text = "10 Q b1 W 0+4096 dev=253:1
+        11 A c1 W 4096+4096 dev=253:0 of=253:1
+        12 Q c1 W 4096+4096 dev=253:0
+        13 A d1 W 8192+4096 of=253:0 at=4096
+        14 Q d1 W 8192+4096
+        15 G d1
+        16 D r1 W 8192+4096 rel=d1
+        20 C r1 W 8192+4096
+        21 BC c1 W 4096+4096 dev=253:0
+        22 BC b1 W 0+4096 dev=253:1";
+    let spans = spans_seen_by(&mut OnDm, text).0;
+    let owners: Vec<_> = spans
+        .iter()
+        .map(|span| (span.owner, span.owner_at_top))
+        .collect();
+    let (image, thread) = (Owner::Image(3), Owner::Thread(spans[0].tid));
+    assert_eq!(
+        owners,
+        [(thread, image), (thread, image), (image, image)],
+        "disk, dm-0, dm-1"
+    );
 }
 
 #[test]
@@ -274,6 +331,59 @@ fn of_two_flushes_that_could_be_it_the_last_is_taken_and_marked() {
              260 C r1 Wf 0+0"
         ),
         ["100-260: F104-201 210-260 ?"]
+    );
+}
+
+#[test]
+fn the_flush_is_that_of_the_bios_own_hardware_queue() {
+    // Of both, one flush for each step: fl serves b1, fm serves b2.
+    assert_eq!(
+        bios(
+            "100 Q b1 Wfu 0+4096
+             101 G b1
+             102 Q b2 Wfu 8192+4096
+             103 G b2
+             104 D fl F
+             105 D fm F
+             200 C fl Fs
+             201 C fm Fs
+             210 D r1 Wsfu 0+4096 rel=b1 iocb=fl
+             211 D r2 Wsfu 8192+4096 rel=b2 iocb=fm
+             260 C r2 Wsfu 8192+4096
+             261 C r1 Wsfu 0+4096
+             262 D fl F
+             263 D fm F
+             300 C fm Fs
+             301 C fl Fs
+             302 C r1 Wfu 0+0 origin=b1 iocb=fl
+             303 C r2 Wfu 8192+0 origin=b2 iocb=fm"
+        ),
+        [
+            "100-302: F104-200 210-261 F262-301",
+            "102-303: F105-201 211-260 F263-300"
+        ]
+    );
+}
+
+#[test]
+fn a_flush_without_data_has_that_of_its_own_hardware_queue() {
+    // fl was issued once more after s1 came, and ended last of all; s2 has it, whichever ended later.
+    assert_eq!(
+        bios(
+            "100 Q s1 Wf 0+0
+             101 G s1
+             102 D fm F
+             103 D fl F
+             150 C fl Fs
+             160 Q s2 Wf 0+0
+             161 G s2
+             162 D fl F
+             200 C fl Fs
+             210 C fm Fs
+             211 C e1 Wf 0+0 origin=s1 iocb=fm
+             212 C e2 Wf 0+0 origin=s2 iocb=fl"
+        ),
+        ["100-211: F102-210", "160-212: F162-200"]
     );
 }
 

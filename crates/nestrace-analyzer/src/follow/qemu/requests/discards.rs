@@ -49,6 +49,7 @@ impl Requests {
             start_ns: event.ts_ns,
             offset: Some(call.offset),
             handed_back_ns: None,
+            handed_back_tid: 0,
             queue: 0,
             merged: false,
             opaque: 0,

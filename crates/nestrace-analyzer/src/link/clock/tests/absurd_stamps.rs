@@ -34,6 +34,7 @@ fn of_requests_that_are_paired() {
                 key,
                 buffer: 0,
                 may_be_alone: false,
+                flushed_with: 0,
                 lane: 0,
                 issued_ns: GuestNs(c.min(d)),
                 completed_ns: GuestNs(c.max(d)),

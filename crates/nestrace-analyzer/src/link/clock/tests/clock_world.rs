@@ -113,6 +113,8 @@ pub struct TrueRequest {
     pub key: Key,
     /// Processor of the guest that issued it, where that is known.
     pub guest_lane: u32,
+    /// Request that the guest's hardware queue flushes with, where that is known.
+    pub flushed_with: u64,
     /// Queue from which QEMU took it, where that is known.
     pub host_lane: u32,
     pub issued: u64,
@@ -185,6 +187,7 @@ impl Load {
                 disk: dice.below(u64::from(self.disks)) as u32,
                 key,
                 guest_lane: GuestRequest::ANY_LANE,
+                flushed_with: 0,
                 host_lane: HostRequest::ANY_LANE,
                 issued: at,
                 start,
@@ -325,6 +328,7 @@ fn guest_request(i: usize, request: &TrueRequest, clock: &TrueClock) -> GuestReq
         key: request.key,
         buffer: 0,
         may_be_alone: false,
+        flushed_with: request.flushed_with,
         lane: request.guest_lane,
         issued_ns: GuestNs(clock.guest(request.issued)),
         completed_ns: GuestNs(clock.guest(request.completed)),

@@ -35,6 +35,7 @@ fn linked_of_equal(buffer_of: impl Fn(u64) -> u64) -> (usize, usize) {
                 key: key(offset),
                 buffer: buffer_of(serial),
                 may_be_alone: false,
+                flushed_with: 0,
                 lane: GuestRequest::ANY_LANE,
                 issued_ns: GuestNs(at_ns + guest.0),
                 completed_ns: GuestNs(at_ns + guest.1),

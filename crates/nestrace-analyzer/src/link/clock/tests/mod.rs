@@ -4,6 +4,7 @@ mod absurd_stamps;
 mod alike_disks;
 mod bent_clocks;
 mod clock_world;
+mod hardware_queues;
 mod known_clocks;
 mod memory_identity;
 mod pairing_speed;
@@ -38,6 +39,7 @@ fn requests_with_places_of_their_own_are_linked_whatever_the_offset() {
             key,
             buffer: 0,
             may_be_alone: false,
+            flushed_with: 0,
             lane: GuestRequest::ANY_LANE,
             issued_ns: GuestNs(1_000_000_000 + at_ns),
             completed_ns: GuestNs(1_000_130_000 + at_ns),

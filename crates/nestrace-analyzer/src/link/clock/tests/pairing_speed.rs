@@ -130,6 +130,7 @@ fn run(requests: u64) {
                             key,
                             buffer: 0,
                             may_be_alone: false,
+                            flushed_with: 0,
                             lane: GuestRequest::ANY_LANE,
                             issued_ns: GuestNs(guest_ns(begin)),
                             completed_ns: GuestNs(guest_ns(end)),

@@ -48,6 +48,7 @@ fn requests(storm: &Storm) -> Vec<TrueRequest> {
             disk: 0,
             key,
             guest_lane: processor,
+            flushed_with: 0,
             host_lane: 0,
             issued,
             start: queued,

@@ -6,9 +6,10 @@ use super::{Decided, DirectLinks, File, Identity, Request, State, host_times, in
 use crate::link::chains::Link;
 use crate::link::clock::{Band, OpClass, Paired, Pairing};
 use crate::link::guest_memory::{Agreement, GuestMemory};
+use crate::model::actor::Actors;
 use crate::model::clocks::HostBound;
 use crate::model::ids::GuestDiskId;
-use crate::model::span::{FileIoFacts, Layer, Served, Span, What};
+use crate::model::span::{Below, FileIoFacts, Layer, Served, Span, What};
 use crate::result::unlinked::UnlinkedReason;
 
 /// File I/Os within a request's time that are looked through.
@@ -285,6 +286,8 @@ impl DirectLinks {
                 what: What::Other,
                 shared: false,
                 place: number,
+                below: Below::Nothing,
+                actors: Actors::default(),
                 children,
             },
             done_ns: end_ns,

@@ -326,6 +326,7 @@ impl DirectLinks {
                 || may_be_zero
                 || self.identity == Identity::Memory && !memory.knows(request.page),
             lane: request.lane,
+            flushed_with: 0,
             issued_ns: request.issued_ns,
             completed_ns: request.completed_ns,
         });

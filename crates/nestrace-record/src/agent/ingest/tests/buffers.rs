@@ -8,7 +8,7 @@ use super::*;
 /// The beginning of a session with buffers: of probes, or of blktrace.
 fn begun(detail: &str, translation: Option<Translation>) -> Ingest<Room> {
     let mut ingest = Ingest::new("vm1", Room(1 << 20), 5);
-    ingest.start(detail, false);
+    ingest.start(detail, true, false);
     let live = Live {
         mono_ns: 1000,
         translation,

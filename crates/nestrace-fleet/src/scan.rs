@@ -1,0 +1,103 @@
+//! A table of the data set as the engine reads it: batch by batch, never all at once.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+
+use crate::file::{FileError, OpenFile};
+use crate::gathered::Gathered;
+use crate::tables::{HOST, Table};
+
+/// Batches that wait for the engine.
+const WAITING: usize = 2;
+
+/// A table.
+#[derive(Debug)]
+pub struct Scan {
+    /// Of what.
+    pub gathered: Arc<Gathered>,
+    /// Which.
+    pub table: Table,
+}
+
+#[async_trait]
+impl TableProvider for Scan {
+    fn schema(&self) -> SchemaRef {
+        self.table.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = self.table.schema();
+        let columns = match projection {
+            Some(places) => Arc::new(schema.project(places)?),
+            None => schema,
+        };
+        // One stream: the hosts come in order, so that what is grouped by host is held for one of them at a time.
+        let order = columns.index_of(HOST).ok().and_then(|place| {
+            let host = PhysicalSortExpr::new_default(Arc::new(Column::new(HOST, place)));
+            LexOrdering::new([host.asc()])
+        });
+        let stream: Arc<dyn PartitionStream> = Arc::new(Rows {
+            gathered: Arc::clone(&self.gathered),
+            table: self.table,
+            columns: Arc::clone(&columns),
+        });
+        let scan = StreamingTableExec::try_new(columns, vec![stream], None, order, false, limit)?;
+        Ok(Arc::new(scan))
+    }
+}
+
+/// The rows of a table, host by host.
+#[derive(Debug)]
+struct Rows {
+    gathered: Arc<Gathered>,
+    table: Table,
+    columns: SchemaRef,
+}
+
+impl PartitionStream for Rows {
+    fn schema(&self) -> &SchemaRef {
+        &self.columns
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut stream = RecordBatchReceiverStream::builder(Arc::clone(&self.columns), WAITING);
+        let sender = stream.tx();
+        let (gathered, columns) = (Arc::clone(&self.gathered), Arc::clone(&self.columns));
+        let table = self.table;
+        stream.spawn_blocking(move || {
+            let failed = |error: FileError| DataFusionError::External(Box::new(error));
+            for part in 0..gathered.parts(table) {
+                let file = gathered.open(table, part)?;
+                for rows in OpenFile::gathered(file, &columns).map_err(failed)? {
+                    // The engine may want no more.
+                    if sender.blocking_send(Ok(rows.map_err(failed)?)).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        });
+        stream.build()
+    }
+}

@@ -1,0 +1,96 @@
+//! HTTP: one page, for a few clients at a time. A slow one is cut off.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nestrace_sums::metrics;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::listener::{Connection, Listener};
+use super::{Scrape, scrape};
+
+/// Connections at the same time; further ones wait in the system's queue.
+pub const MAX_CONNECTIONS: usize = 64;
+/// A connection ends after so long, whatever it does.
+const MAX_LIFE: Duration = Duration::from_secs(30);
+/// How long a request's head may take, and how long a connection may rest between two.
+const MAX_HEAD: Duration = Duration::from_secs(5);
+/// Bytes of a request's head.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// How long is waited when the system gives no further descriptor.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a browser shows at `/`.
+const ABOUT: &str = "nestrace serve: /metrics has the figures, for Prometheus.\n";
+
+/// Answers until the program ends.
+pub async fn serve(listener: &Listener, scrapes: SyncSender<Scrape>) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let Ok(connection) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let scrapes = scrapes.clone();
+        tokio::spawn(async move {
+            // One that lasts too long is cut off.
+            let _ = timeout(MAX_LIFE, answer(connection, scrapes)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn answer(connection: Box<dyn Connection>, scrapes: SyncSender<Scrape>) {
+    let service = service_fn(move |request| {
+        let scrapes = scrapes.clone();
+        async move { Ok::<_, Infallible>(page(&request, &scrapes).await) }
+    });
+    // What is no HTTP is answered or cut off by hyper.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(MAX_HEAD)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(connection), service)
+        .await;
+}
+
+async fn page(request: &Request<Incoming>, scrapes: &SyncSender<Scrape>) -> Response<Full<Bytes>> {
+    let plain = |status: StatusCode, text: &'static str| {
+        let mut response = Response::new(Full::from(text));
+        *response.status_mut() = status;
+        response
+    };
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n");
+        refused
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refused;
+    }
+    match request.uri().path() {
+        "/metrics" => match scrape(scrapes).await {
+            Some(text) => {
+                let mut response = Response::new(Full::new(text));
+                let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
+                response.headers_mut().insert(CONTENT_TYPE, content_type);
+                response
+            }
+            None => plain(StatusCode::SERVICE_UNAVAILABLE, "the sums cannot be read\n"),
+        },
+        "/" => plain(StatusCode::OK, ABOUT),
+        _ => plain(StatusCode::NOT_FOUND, "see /metrics\n"),
+    }
+}

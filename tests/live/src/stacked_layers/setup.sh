@@ -1,0 +1,87 @@
+# Makes stacks of devices in the guest that plays the host, and leaves their names in /tmp/devices: ext4 on a linear volume
+# on dm-crypt on a mirror of md with a slow leg; RAID5; a thin volume; loop devices with and without direct I/O.
+set -e
+export LD_LIBRARY_PATH=/opt/nestrace
+load ext4 xfs loop dm_mod dm_crypt dm_delay dm_thin_pool md_mod raid1 raid456 xts ecb
+
+leg_a=$(disk leg-a)
+leg_b=$(disk leg-b)
+r5_a=$(disk r5-a)
+r5_b=$(disk r5-b)
+r5_c=$(disk r5-c)
+files=$(disk files)
+thin_meta=$(disk thin-meta)
+thin_data=$(disk thin-data)
+
+# mapped NAME, its table on stdin: the kernel's name.
+mapped() {
+  /opt/nestrace/dmsetup create --noudevsync --noudevrules $1
+  echo dm-$(/opt/nestrace/dmsetup info -c --noheadings -o minor $1)
+}
+# raid NAME LEVEL DEVICE…: without a super block, so that nothing writes but what is on it.
+raid() {
+  name=$1 level=$2
+  shift 2
+  echo $name > /sys/module/md_mod/parameters/new_array
+  cd /sys/block/$name/md
+  echo none > metadata_version
+  echo $level > level
+  echo $# > raid_disks
+  [ $level = raid5 ] && echo 65536 > chunk_size && echo 2 > layout
+  slot=0
+  for member; do
+    cat /sys/class/block/$member/dev > new_dev
+    kib=$(($(cat /sys/class/block/$member/size) / 2))
+    echo $kib > dev-$member/size
+    echo $slot > dev-$member/slot
+    slot=$((slot + 1))
+  done
+  echo $kib > component_size
+  echo none > resync_start
+  echo active > array_state
+  cd /
+}
+
+sectors=$(cat /sys/class/block/$leg_b/size)
+# Only writes are slow.
+delay=$(echo "0 $sectors delay /dev/$leg_b 0 0 /dev/$leg_b 0 5" | mapped slow)
+raid md0 raid1 $leg_a $delay
+mirror=md0
+sectors=$(cat /sys/class/block/md0/size)
+key=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+crypt=$(echo "0 $sectors crypt aes-xts-plain64 $key 0 /dev/md0 0" | mapped luks)
+linear=$(echo "0 131072 linear /dev/$crypt 0" | mapped plain)
+raid md1 raid5 $r5_a $r5_b $r5_c
+parity=md1
+# Blocks of 64 KiB; a disk of zeros is a pool without volumes.
+pool=$(echo "0 131072 thin-pool /dev/$thin_meta /dev/$thin_data 128 0" | mapped pool)
+/opt/nestrace/dmsetup message pool 0 'create_thin 0'
+thin=$(echo "0 65536 thin /dev/$pool 0" | mapped thin)
+
+mkfs.xfs -q -K /dev/$files
+mkdir -p /mnt/files
+mount -t xfs -o noatime /dev/$files /mnt/files
+fallocate -l 33554432 /mnt/files/direct.img
+fallocate -l 33554432 /mnt/files/cached.img
+direct=$(/usr/bin/losetup --find --show --direct-io=on /mnt/files/direct.img)
+cached=$(/usr/bin/losetup --find --show /mnt/files/cached.img)
+direct=${direct#/dev/} cached=${cached#/dev/}
+
+echo 0 > /proc/sys/vm/dirty_writeback_centisecs
+echo 720000 > /proc/sys/fs/xfs/xfssyncd_centisecs
+for name in linear; do
+  eval "device=\$$name"
+  mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/$device
+  mkdir -p /mnt/$name
+  mount -t ext4 -o noatime,commit=600,no_prefetch_block_bitmaps /dev/$device /mnt/$name
+done
+sync
+
+recorded=
+for name in linear crypt mirror delay parity thin thin_meta thin_data direct cached leg_a leg_b r5_a r5_b r5_c files; do
+  eval "device=\$$name"
+  recorded="$recorded $device"
+  echo "$name=$device" >> /tmp/devices
+  echo "device $name $device $(cat /sys/block/$device/dev)"
+done
+echo "recorded='$recorded' ext4='$linear'" >> /tmp/devices
