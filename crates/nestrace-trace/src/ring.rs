@@ -72,15 +72,22 @@ struct Outgoing {
     room: u64,
     bytes: u64,
     rows_refused: u64,
+    /// The stamp of its last event.
+    last_ns: u64,
+    has_ended: bool,
 }
 
 impl Outgoing {
     fn push(&mut self, message: &Kept) {
+        if self.has_ended {
+            return;
+        }
         let length = message.bytes.len() as u64;
         match self.room.checked_sub(length) {
             Some(room) if self.rows_refused == 0 => {
                 self.room = room;
                 self.bytes = self.bytes.saturating_add(length);
+                self.last_ns = self.last_ns.max(message.entry.last_ts_ns);
                 self.messages.push_back(message.clone());
             }
             // What comes after a gap would be taken for what comes after the message before it.
@@ -232,10 +239,18 @@ impl StreamRing {
         state.copy.as_ref().map_or(0, |copy| copy.rows_refused)
     }
 
+    /// The stamp of the last event that found room in the copy; `None` where all have.
+    #[must_use]
+    pub fn full_at_ns(&self) -> Option<u64> {
+        let state = self.lock();
+        let copy = state.copy.as_ref()?;
+        (copy.rows_refused > 0).then_some(copy.last_ns)
+    }
+
     /// The copy gets nothing more; what it has not taken, it still can.
     pub fn end_copy(&self) {
         if let Some(copy) = &mut self.lock().copy {
-            copy.room = 0;
+            copy.has_ended = true;
         }
     }
 
@@ -503,7 +518,7 @@ mod tests {
         writer.push(&event(20)).unwrap();
         writer.finish().unwrap();
         files.take(&ring);
-        assert_eq!(ring.rows_refused(), 1);
+        assert_eq!((ring.rows_refused(), ring.full_at_ns()), (0, None));
         assert_eq!(files.read(), (5..20).map(event).collect::<Vec<_>>());
         // A later copy has what the first one had too.
         ring.begin_copy(u64::MAX).unwrap();
@@ -550,7 +565,7 @@ mod tests {
         };
         ring.begin_copy((one.0 + 2 * one.1 + one.1 / 2) as u64)
             .unwrap();
-        assert_eq!(ring.rows_refused(), 2);
+        assert_eq!((ring.rows_refused(), ring.full_at_ns()), (2, Some(1)));
         let mut files = Files::new();
         files.take(&ring);
         assert_eq!(files.read(), [event(0), event(1)]);

@@ -123,18 +123,21 @@ impl<'a> Stage<'a> {
 
     /// What the guest's processes wait for, and the end of its console, for an error.
     fn guest_at_work(&self) -> String {
-        let script = "ps -o pid,stat,args | grep -v '\\[' | tail -n 20; \
+        let script = "grep -H . /sys/block/vd*/inflight; grep -E 'virtio|ata' /proc/interrupts; \
+                      sleep 1; grep -E 'virtio|ata' /proc/interrupts; ps -o pid,stat,args | grep -v '\\[' | tail -n 12; \
                       for pid in $(pidof fio); do cat /proc/$pid/wchan /proc/$pid/stack; done; \
-                      cat /sys/block/*/inflight; grep -E 'virtio|ata' /proc/interrupts; free -m; df /tmp /dev/shm; dmesg | tail -n 150";
+                      free -m; df /tmp /dev/shm; dmesg | tail -n 50";
         let said = self.guest.run(script, Duration::from_secs(10));
         let said = said.map_or_else(|error| error.to_string(), |output| output.stdout);
-        format!("{said}; the console: {}", self.guest.console())
+        let qemus = [DISK, SPARE_DISK].map(|disk| self.guest.disk_stats(disk));
+        format!("QEMU: {qemus:?}; {said}; the console: {}", self.guest.console())
     }
 
     /// Ends the load and waits until it is gone.
     pub fn rest(&self) -> anyhow::Result<()> {
         let script = "killall fio 2> /dev/null; while pidof fio > /dev/null; do sleep 0.1; done";
-        self.guest.run_ok(script, Duration::from_secs(30))?;
+        let ended = self.guest.run_ok(script, Duration::from_secs(30));
+        ended.with_context(|| format!("see fio end; {}", self.guest_at_work()))?;
         Ok(())
     }
 

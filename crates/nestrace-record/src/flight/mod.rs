@@ -19,6 +19,9 @@ use std::time::Duration;
 
 use nestrace_condition::{Expression, Layer};
 
+/// How much longer than `after` a bundle may take until it has its end.
+const CLOSING: Duration = Duration::from_millis(600);
+
 /// What is kept, and when it is written.
 #[derive(Clone, Debug)]
 pub struct Flight {
@@ -34,17 +37,22 @@ pub struct Flight {
     pub outputs: Vec<PathBuf>,
     /// From the end of one to the next moment, at least.
     pub pause: Duration,
-    /// Bytes of a bundle's streams. What is kept in memory has the share of it that `before` has of the time.
+    /// Bytes of a bundle's streams, before the moment and after it.
     pub max_bytes: u64,
 }
 
 impl Flight {
-    /// Bytes that are kept in memory, of all streams together.
+    /// Bytes of `bundle_bytes` that are kept where they hold the events of so long: as many as leave room for what comes
+    /// after the moment at the same pace, but not less than half of what both times together would leave.
     #[must_use]
-    pub fn kept_bytes(&self) -> u64 {
-        let (before, after) = (self.before.as_secs_f64(), self.after.as_secs_f64());
-        let share = before / (before + after).max(f64::MIN_POSITIVE);
-        (self.max_bytes as f64 * share) as u64
+    pub fn kept_bytes(&self, bundle_bytes: u64, covered: Duration) -> u64 {
+        let share = |before: Duration| {
+            let (before, after) = (before.as_secs_f64(), (self.after + CLOSING).as_secs_f64());
+            before / (before + after)
+        };
+        let whole = share(self.before);
+        let share = share(covered.min(self.before)).max(whole.min(0.5));
+        (bundle_bytes as f64 * share) as u64
     }
 
     /// The outermost layer that a recording sees: what a condition means that names none.

@@ -1,11 +1,14 @@
 //! The streams of the host and of all agents, in memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nestrace_condition::{Expression, Held, Layer, Meter, Side};
 use nestrace_trace::{Event, StreamRing};
+
+use super::Flight;
 
 /// A stream that is kept.
 #[derive(Clone, Debug)]
@@ -24,8 +27,9 @@ pub struct Rings {
     meter: Mutex<Option<Meter>>,
     /// Events that came before this are not needed any more, on the host's clock.
     oldest_ns: AtomicU64,
-    kept: Shares,
-    bundle: Shares,
+    flight: Flight,
+    /// Of a bundle.
+    shares: Shares,
 }
 
 #[derive(Debug, Default)]
@@ -74,15 +78,15 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Empty ones, that keep `kept_bytes` and give a bundle `bundle_bytes` at most, of the host and of so many guests.
+    /// Empty ones, of the host and of so many guests.
     #[must_use]
-    pub fn new(kept_bytes: u64, bundle_bytes: u64, n_guests: usize) -> Self {
+    pub fn new(flight: &Flight, n_guests: usize) -> Self {
         Self {
             streams: Mutex::default(),
             meter: Mutex::new(None),
             oldest_ns: AtomicU64::new(0),
-            kept: Shares::of(kept_bytes, n_guests),
-            bundle: Shares::of(bundle_bytes, n_guests),
+            flight: flight.clone(),
+            shares: Shares::of(flight.max_bytes, n_guests),
         }
     }
 
@@ -98,7 +102,7 @@ impl Rings {
         let stream = Stream {
             file: file.to_owned(),
             guest,
-            ring: StreamRing::new(self.kept.of_stream(guest)),
+            ring: StreamRing::new(self.kept_bytes(guest, Duration::ZERO)),
         };
         if streams.copies {
             let room = self.room(&streams, guest);
@@ -129,25 +133,30 @@ impl Rings {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// It is `now_ns`; what came before `oldest_ns` is dropped. Each guest's streams are brought within its share.
+    /// It is `now_ns`; what came before `oldest_ns` is dropped. The host's stream and those of each guest are brought
+    /// within what is kept of their share.
     pub fn advance(&self, now_ns: u64, oldest_ns: u64) {
         self.oldest_ns.store(oldest_ns, Ordering::Relaxed);
         let mut streams = self.lock();
-        let mut left: Vec<(u32, u64)> = Vec::new();
+        // Since when each has events.
+        let mut since: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+        for stream in &streams.all {
+            stream.ring.advance(now_ns, oldest_ns);
+            if let Some((came_ns, _)) = stream.ring.oldest() {
+                let first = since.entry(stream.guest).or_insert(came_ns);
+                *first = came_ns.min(*first);
+            }
+        }
+        let mut left: BTreeMap<Option<u32>, u64> = BTreeMap::new();
         // The newest first: it keeps what it has, and those before get the rest.
         for stream in streams.all.iter().rev() {
-            stream.ring.advance(now_ns, oldest_ns);
-            if let Some(guest) = stream.guest {
-                let place = left.iter().position(|(known, _)| *known == guest);
-                let place = place.unwrap_or_else(|| {
-                    left.push((guest, self.kept.guest));
-                    left.len() - 1
-                });
-                if let Some((_, left)) = left.get_mut(place) {
-                    stream.ring.set_max_bytes(*left);
-                    *left = left.saturating_sub(stream.ring.bytes());
-                }
-            }
+            let left = left.entry(stream.guest).or_insert_with(|| {
+                let since_ns = since.get(&stream.guest).map_or(now_ns, |ns| *ns);
+                let covered = Duration::from_nanos(now_ns.saturating_sub(since_ns));
+                self.kept_bytes(stream.guest, covered)
+            });
+            stream.ring.set_max_bytes(*left);
+            *left = left.saturating_sub(stream.ring.bytes());
         }
         if !streams.copies {
             let newest: BTreeSet<String> = newest_of_each(&streams.all);
@@ -232,7 +241,13 @@ impl Rings {
         let of_same = streams.all.iter().filter(|stream| stream.guest == guest);
         let taken = of_same.map(|stream| stream.ring.copied_bytes());
         let taken = taken.fold(0, u64::saturating_add);
-        self.bundle.of_stream(guest).saturating_sub(taken)
+        self.shares.of_stream(guest).saturating_sub(taken)
+    }
+
+    /// Bytes that are kept of the host or of a guest where they hold the events of so long.
+    fn kept_bytes(&self, guest: Option<u32>, covered: Duration) -> u64 {
+        let share = self.shares.of_stream(guest);
+        self.flight.kept_bytes(share, covered)
     }
 
     fn lock(&self) -> MutexGuard<'_, Streams> {
@@ -260,6 +275,19 @@ mod tests {
 
     use super::*;
 
+    fn rings(before_s: u64, after_s: u64, max_bytes: u64, n_guests: usize) -> Rings {
+        let flight = Flight {
+            before: Duration::from_secs(before_s),
+            after: Duration::from_secs(after_s),
+            until: None,
+            until_file: None,
+            outputs: Vec::new(),
+            pause: Duration::ZERO,
+            max_bytes,
+        };
+        Rings::new(&flight, n_guests)
+    }
+
     fn fill(ring: &StreamRing, batches: u64) {
         let mut writer = ring.stream_writer().unwrap();
         for n in 0..batches {
@@ -278,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_guest_does_not_drive_out_the_host_or_another_guest() {
-        let rings = Rings::new(200_000, 400_000, 2);
+        let rings = rings(60, 60, 400_000, 2);
         let host = rings.open("host.arrows", None).unwrap().unwrap();
         let quiet = rings.open("guest-a.arrows", Some(0)).unwrap().unwrap();
         let mut loud = Vec::new();
@@ -302,8 +330,39 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_after_the_moment_has_room_at_the_same_pace() {
+        const SECOND: u64 = 1_000_000_000;
+        let rings = rings(60, 2, 1_000_000, 0);
+        let host = rings.open("host.arrows", None).unwrap().unwrap();
+        let mut writer = host.stream_writer().unwrap();
+        let mut goes_on = |from: u64, to: u64| {
+            for tick in from..to {
+                let now_ns = tick * SECOND / 10;
+                rings.advance(now_ns, now_ns.saturating_sub(60 * SECOND));
+                for row in 0..200u64 {
+                    let event = Event {
+                        ts_ns: now_ns + row,
+                        kind: Kind::Queue as u8,
+                        object: (tick * 1000 + row).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                        ..Event::default()
+                    };
+                    writer.push(&event).unwrap();
+                }
+                writer.flush_batch().unwrap();
+            }
+        };
+        // Far more than there is room for.
+        goes_on(0, 600);
+        let kept_ns = 60 * SECOND - host.oldest().unwrap().0;
+        assert!((10 * SECOND..59 * SECOND).contains(&kept_ns), "{kept_ns}");
+        rings.begin_copies().unwrap();
+        goes_on(600, 624);
+        assert_eq!(host.rows_refused(), 0);
+    }
+
+    #[test]
     fn what_begins_while_a_bundle_is_written_is_in_it() {
-        let rings = Rings::new(200_000, 400_000, 1);
+        let rings = rings(60, 60, 400_000, 1);
         let host = rings.open("host.arrows", None).unwrap().unwrap();
         fill(&host, 2);
         rings.begin_copies().unwrap();

@@ -102,7 +102,7 @@ pub(super) fn begin(
             source,
         })
     });
-    let rings = Rings::new(flight.kept_bytes(), flight.max_bytes, n_agents);
+    let rings = Rings::new(flight, n_agents);
     let failed = |path: PathBuf| move |error| bundle_error(path, error);
     let first = dirs.pop_front();
     let path = PathBuf::from(HOST_STREAM);
@@ -237,6 +237,19 @@ impl Flying {
                 mono_ns: clock::monotonic_ns(),
                 what: "disk_full".to_owned(),
                 message: format!("events could not be written: {why}"),
+            });
+        }
+        if let Some(full_ns) = self.host.full_at_ns() {
+            let moment_ns = writing.moment.mono_ns;
+            manifest.end_mono_ns = manifest.end_mono_ns.min(full_ns);
+            manifest.notices.push(Notice {
+                mono_ns: full_ns,
+                what: "max_size".to_owned(),
+                message: format!(
+                    "the bundle was full {:.1} s after the moment, not {:.1} s; a larger --max-size holds more",
+                    seconds(full_ns, moment_ns),
+                    self.flight.after.as_secs_f64(),
+                ),
             });
         }
         manifest.flight = Some(writing.moment.clone());

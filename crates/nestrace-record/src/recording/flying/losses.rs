@@ -27,10 +27,9 @@ pub(super) fn not_written(sums: &Sums, sides: &[GuestSide]) -> Vec<Loss> {
         *of_side = of_side.saturating_add(*events);
     }
     let loss = |(guest, events): (Option<&str>, u64)| Loss {
-        source: match (guest, &sums.failed) {
-            (_, Some(_)) => "disk_full",
-            (None, None) => "max_size",
-            (Some(_), None) => "guest_stream",
+        source: match &sums.failed {
+            Some(_) => "disk_full",
+            None => "guest_stream",
         }
         .to_owned(),
         guest: guest.map(str::to_owned),
