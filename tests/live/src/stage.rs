@@ -130,7 +130,10 @@ impl<'a> Stage<'a> {
         let said = self.guest.run(script, Duration::from_secs(10));
         let said = said.map_or_else(|error| error.to_string(), |output| output.stdout);
         let qemus = [DISK, SPARE_DISK].map(|disk| self.guest.disk_stats(disk));
-        format!("QEMU: {qemus:?}; {said}; the console: {}", self.guest.console())
+        format!(
+            "QEMU: {qemus:?}; {said}; the console: {}",
+            self.guest.console()
+        )
     }
 
     /// Ends the load and waits until it is gone.
