@@ -28,7 +28,7 @@ impl Report {
             interrupt::check()?;
             case.mismatches.push(format!("failed to {error:#}"));
         }
-        let good = case.mismatches.is_empty();
+        let good = case.is_good();
         let word = if good { "pass" } else { "FAIL" };
         let figures = case.figures.join(", ");
         let mut told = format!(
@@ -76,6 +76,12 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether all has held so far.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.mismatches.is_empty()
+    }
+
     /// A figure for the line of the case.
     pub fn figure(&mut self, text: impl Into<String>) {
         self.figures.push(text.into());

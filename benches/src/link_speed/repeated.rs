@@ -13,7 +13,7 @@ use nestrace_trace::{Event, Kind, Manifest, Source, StreamReader, StreamWriter};
 /// parts of an object, which the analyzer goes by, stay as they are.
 const ADDRESS_SHIFT: u32 = 40;
 /// So many repetitions have addresses of their own.
-const MOST_REPETITIONS: u64 = 1 << 15;
+const MAX_REPETITIONS: u64 = 1 << 15;
 /// Rest between two repetitions.
 const REST_NS: u64 = 50_000_000;
 
@@ -81,7 +81,7 @@ impl Original {
     pub fn write_repeated(&self, bundle: &Path, n_events: u64) -> anyhow::Result<u64> {
         let repetitions = n_events.div_ceil(self.events().max(1));
         ensure!(
-            repetitions < MOST_REPETITIONS,
+            repetitions < MAX_REPETITIONS,
             "make {n_events} events of a recording of {}: take a longer one",
             self.events()
         );

@@ -37,7 +37,7 @@ const DISK: u32 = 254 << 20;
 /// How long a recorder is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What `gigabytes` sends, and what it sends it in.
-const MOST_BYTES: u64 = 9 << 28;
+const MAX_BYTES: u64 = 9 << 28;
 const BLOCK_BYTES: usize = 1 << 20;
 
 fn main() -> ExitCode {
@@ -255,7 +255,7 @@ impl Victim {
         while block.len() < BLOCK_BYTES {
             AgentMessage::Notice(text.clone()).encode_to(&mut block);
         }
-        while self.has_time() && self.sent < MOST_BYTES {
+        while self.has_time() && self.sent < MAX_BYTES {
             self.send(&block)?;
         }
         Ok(())

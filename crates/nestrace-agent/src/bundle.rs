@@ -29,7 +29,7 @@ use crate::signals::Signals;
 const BATCH_AGE: Duration = Duration::from_millis(250);
 
 /// Of the kernel's buffers, so much is taken before the clock and signals are looked at again.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// More notices than this are not kept.
 const MAX_NOTICES: usize = 500;
@@ -163,7 +163,7 @@ impl<'b> Recording<'b> {
     }
 
     fn tick(&mut self) {
-        self.take_pieces(|capture, sink| capture.tick(MOST_BYTES, sink));
+        self.take_pieces(|capture, sink| capture.tick(MAX_BYTES, sink));
         let news = self.capture.look();
         self.events.take_losses(self.capture.take_losses());
         self.names.take(0, self.capture.take_names());

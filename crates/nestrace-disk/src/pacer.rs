@@ -102,10 +102,10 @@ impl SendCost {
     /// Learns from a reply. One that had to wait for a processor teaches little.
     fn learn(&mut self, bytes: u64, ns: u64) {
         const WEIGHT: f64 = 0.05;
-        const MOST_NS: f64 = 1e6;
+        const MAX_NS: f64 = 1e6;
         const SMALL: u64 = 16 << 10;
         const LARGE: u64 = 128 << 10;
-        let ns = (ns as f64).min(MOST_NS);
+        let ns = (ns as f64).min(MAX_NS);
         if bytes <= SMALL {
             self.ns += WEIGHT * (ns - self.ns);
         } else if bytes >= LARGE {

@@ -9,7 +9,7 @@ const STRETCH_NS: u64 = 450_000_000;
 const LAST_STRETCH_NS: u64 = 100_000_000;
 /// A reading that took longer does not count: it was interrupted. So a stretch is known to 110 ppm at worst, and to
 /// less than one where a reading takes 100 ns.
-const MOST_READING_NS: u64 = 25_000;
+const MAX_READING_NS: u64 = 25_000;
 /// The fastest of so many readings counts.
 const READINGS: usize = 8;
 /// The largest correction is rounded up to a multiple of this, so that it is news a few times only.
@@ -51,7 +51,7 @@ impl Reading {
         });
         let took = |reading: &Self| reading.raw_after_ns.saturating_sub(reading.raw_before_ns);
         let fastest = readings.min_by_key(took)?;
-        (took(&fastest) <= MOST_READING_NS).then_some(fastest)
+        (took(&fastest) <= MAX_READING_NS).then_some(fastest)
     }
 
     /// The most that the clock can have been corrected by since `earlier`, in parts per million of the true time.

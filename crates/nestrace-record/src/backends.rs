@@ -28,7 +28,7 @@ const BACKEND_WORDS: usize = 8;
 /// up to 4096 bytes.
 const STATE_BYTES: usize = 20 << 10;
 /// What may be a child of a node, that is looked at: more of its pointers lead to a pointer than there are children.
-const MOST_CHILDREN: usize = 256;
+const MAX_CHILDREN: usize = 256;
 /// Longest name that is compared.
 const MAX_NAME: usize = 4096;
 
@@ -263,7 +263,7 @@ impl AnonymousMemory<'_> {
         let children = pointers.filter_map(|at| self.word(at));
         let children: BTreeSet<u64> = children
             .filter(|child| is_heap(*child) && *child != state)
-            .take(MOST_CHILDREN)
+            .take(MAX_CHILDREN)
             .collect();
         let mut disks = BTreeSet::new();
         for child in children {

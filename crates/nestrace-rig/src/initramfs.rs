@@ -142,7 +142,7 @@ pub fn obtain(kernel: &KernelImage) -> Result<Initramfs, InitramfsError> {
 }
 
 /// Bytes of an initramfs, at most.
-pub const MOST_BYTES: u64 = 128 << 20;
+pub const MAX_BYTES: u64 = 128 << 20;
 
 /// Whether a cache has one for a kernel. Of other programs it may be another one.
 pub fn is_cached(root: &Path, release: &str) -> bool {

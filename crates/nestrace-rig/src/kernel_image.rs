@@ -256,7 +256,7 @@ fn tool_failed(series: &str, source: ToolError) -> KernelImageError {
 }
 
 /// Bytes that a kernel takes while it is unpacked, at most: its archive lies beside it.
-pub const MOST_BYTES: u64 = 512 << 20;
+pub const MAX_BYTES: u64 = 512 << 20;
 
 /// The release of the kernel that [`obtain`] takes from a cache, if it has one of the series.
 pub fn cached(root: &Path, series: &str) -> Option<String> {

@@ -242,10 +242,10 @@ impl ModelledDisk {
     fn measure_way(&self) -> Result<(), ModelledDiskError> {
         const N_SMALL: usize = 200;
         const N_LARGE: usize = 24;
-        const MOST_NS: u64 = 2_000_000;
+        const MAX_NS: u64 = 2_000_000;
         self.pace(false)?;
-        let small = self.way_of(SMALL, N_SMALL)?.min(MOST_NS);
-        let large = self.way_of(LARGE, N_LARGE)?.min(MOST_NS);
+        let small = self.way_of(SMALL, N_SMALL)?.min(MAX_NS);
+        let large = self.way_of(LARGE, N_LARGE)?.min(MAX_NS);
         self.served.command(&Command::Way(Way {
             ns: small,
             ns_per_mib: large.saturating_sub(small),

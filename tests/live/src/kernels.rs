@@ -60,7 +60,7 @@ const SCRIPTS: [(&str, &str); 3] = [
 /// CLOCK_MONOTONIC, one after the other; in between, an interrupt may come, or the machine may take
 /// the processor away from the guest.
 const MEDIAN_APART: Duration = Duration::from_micros(200);
-const MOST_APART: Duration = Duration::from_millis(200);
+const MAX_APART: Duration = Duration::from_millis(200);
 
 fn run(ctx: &LiveContext, report: &mut Report, series: &str) -> anyhow::Result<()> {
     let stage = format!("kernel-{series}");
@@ -173,7 +173,7 @@ pub(super) fn same_events(
     );
     case.holds(
         "most time between the stamps",
-        within(apart.max_ns, MOST_APART),
+        within(apart.max_ns, MAX_APART),
         &format!("{} ns", apart.max_ns),
     );
     Ok(())

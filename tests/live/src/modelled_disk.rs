@@ -31,7 +31,7 @@ const SIZE: u64 = 4 << 30;
 /// How far fio's figure may be from the model's.
 const TOLERANCE: f64 = 0.1;
 /// How often a workload is measured at most.
-const MOST_TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 /// Seeds that a prediction is the mean of.
 const SEEDS: u64 = 4;
 
@@ -103,7 +103,7 @@ fn figures(ctx: &LiveContext, model: &str, case: &mut Case) -> anyhow::Result<()
             let late = disk.report(true)?;
             let off = found.per_second / expected - 1.0;
             let is_paced = off.abs() <= TOLERANCE && late.p50_ns <= GOAL_NS;
-            if is_paced || tries == MOST_TRIES {
+            if is_paced || tries == MAX_TRIES {
                 break (found, late, off);
             }
         };

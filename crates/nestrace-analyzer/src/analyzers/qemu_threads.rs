@@ -7,7 +7,7 @@ use crate::model::threads::Threads;
 use crate::result::analysis::{QemuThread, QemuThreads, RanInstead};
 
 /// Names of those who ran instead.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 
 /// The entry of `qemu_threads[]` for the guest with this number; `None` where no thread of it had an event.
 pub(super) fn of_guest(
@@ -47,6 +47,6 @@ pub(super) fn of_guest(
     Some(QemuThreads {
         guest: guest.name.clone(),
         threads: tids.into_iter().map(thread).collect(),
-        ran_instead: ran_instead.take(MOST_NAMES).collect(),
+        ran_instead: ran_instead.take(MAX_NAMES).collect(),
     })
 }

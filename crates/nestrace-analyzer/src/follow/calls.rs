@@ -14,11 +14,11 @@ use crate::model::pointer::PointerMap;
 
 /// Calls in flight that are followed, of threads and of submissions each. A guest can begin more and end none, and each
 /// bio of pages is compared with all of them.
-const MOST_IN_FLIGHT: usize = 1 << 13;
+const MAX_IN_FLIGHT: usize = 1 << 13;
 /// Pauses of one call.
-const MOST_THROTTLES: usize = 1 << 10;
+const MAX_THROTTLES: usize = 1 << 10;
 /// Bios on their way that are known to be of a call.
-const MOST_CARRIED: usize = 1 << 17;
+const MAX_CARRIED: usize = 1 << 17;
 
 /// O_DSYNC, O_DIRECT and __O_SYNC of x86-64's `fcntl.h`.
 const O_DSYNC: u32 = 0o10_000;
@@ -140,7 +140,7 @@ impl Calls {
         if event.sub == op::MSYNC {
             call.start_ns = event.related.min(event.ts_ns);
         }
-        if self.by_thread.len() >= MOST_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
+        if self.by_thread.len() >= MAX_IN_FLIGHT && !self.by_thread.contains_key(&event.tid) {
             self.unended += 1;
             return;
         }
@@ -176,7 +176,7 @@ impl Calls {
     /// A writer sleeps, until its next pause or its return at the latest.
     fn pauses(&mut self, event: &Event) {
         if let Some(call) = self.of_thread_mut(event.tid)
-            && call.throttles.len() < MOST_THROTTLES
+            && call.throttles.len() < MAX_THROTTLES
         {
             if let Some((_, last_ns)) = call.throttles.last_mut() {
                 *last_ns = (*last_ns).min(event.ts_ns);
@@ -197,7 +197,7 @@ impl Calls {
             return self.ended.push(before);
         }
         self.no_fault(event.tid);
-        if self.faulting.len() < MOST_IN_FLIGHT {
+        if self.faulting.len() < MAX_IN_FLIGHT {
             let mut of_a_page = *event;
             of_a_page.sub = PAGE_FAULT;
             of_a_page.bytes = 1;
@@ -207,7 +207,7 @@ impl Calls {
     }
 
     fn submit(&mut self, event: &Event, by: By) -> Option<u64> {
-        if self.submitted.len() >= MOST_IN_FLIGHT {
+        if self.submitted.len() >= MAX_IN_FLIGHT {
             self.unended += 1;
             return None;
         }

@@ -16,11 +16,11 @@ use crate::model::threads::Threads;
 use crate::result::analysis::CpuTime;
 
 /// Threads that are distinguished; later ones are unknown.
-const MOST_THREADS: usize = 1 << 14;
+const MAX_THREADS: usize = 1 << 14;
 /// Intervals that are kept.
-const MOST_ROWS: usize = 1 << 19;
+const MAX_ROWS: usize = 1 << 19;
 /// Names of those who ran instead of a process' threads.
-const MOST_NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 
 /// Who has a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -183,13 +183,13 @@ impl CpuStates {
                 self.comes(other, event.ts_ns, left, threads);
             }
         }
-        if self.n_rows > MOST_ROWS {
+        if self.n_rows > MAX_ROWS {
             self.forget_old();
         }
     }
 
     fn thread(&mut self, tid: u32, ts_ns: u64) -> Option<&mut Thread> {
-        if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(&tid) {
+        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&tid) {
             return None;
         }
         // Each event ends one interval at most.
@@ -261,7 +261,7 @@ impl CpuStates {
             return;
         };
         let names = self.ran_instead.entry(guest).or_default();
-        if names.len() < MOST_NAMES || names.contains_key(&who) {
+        if names.len() < MAX_NAMES || names.contains_key(&who) {
             let sum_ns = names.entry(who).or_default();
             *sum_ns = sum_ns.saturating_add(waited_ns);
         }
@@ -305,7 +305,7 @@ impl CpuStates {
         }
         self.n_rows = self.threads.values().map(|thread| thread.rows.len()).sum();
         // Stamps that lie close together leave too much of it.
-        if self.n_rows > MOST_ROWS / 4 * 3 {
+        if self.n_rows > MAX_ROWS / 4 * 3 {
             for thread in self.threads.values_mut() {
                 thread.base = thread.last();
                 thread.rows.clear();
@@ -486,7 +486,7 @@ mod tests {
     fn old_intervals_are_forgotten_and_count_as_unknown() {
         let mut states = CpuStates::default();
         let threads = Threads::default();
-        let n = MOST_ROWS as u64;
+        let n = MAX_ROWS as u64;
         for i in 0..n {
             let (comes, leaves) = (
                 switch(2 * i, 3, PREEMPTED, 7, COMES),
@@ -495,7 +495,7 @@ mod tests {
             states.event(Kind::Switch, &comes, &threads);
             states.event(Kind::Switch, &leaves, &threads);
         }
-        assert!(states.n_rows <= MOST_ROWS);
+        assert!(states.n_rows <= MAX_ROWS);
         let end_ns = 2 * n - 1;
         assert_eq!(
             parts(states.between(7, end_ns - 100, end_ns)),
@@ -510,11 +510,11 @@ mod tests {
     fn a_clock_that_stands_still_keeps_no_more() {
         let mut states = CpuStates::default();
         let threads = Threads::default();
-        for _ in 0..MOST_ROWS {
+        for _ in 0..MAX_ROWS {
             let comes = switch(5, 3, PREEMPTED, 7, COMES);
             states.event(Kind::Switch, &comes, &threads);
             states.event(Kind::Switch, &switch(5, 7, PREEMPTED, 3, LEAVES), &threads);
-            assert!(states.n_rows <= MOST_ROWS);
+            assert!(states.n_rows <= MAX_ROWS);
         }
         for tid in 0..10 {
             states.event(Kind::Switch, &switch(6, 3, PREEMPTED, tid, COMES), &threads);
@@ -525,7 +525,7 @@ mod tests {
             .values()
             .map(|thread| thread.rows.len())
             .sum();
-        assert!(rows <= MOST_ROWS);
+        assert!(rows <= MAX_ROWS);
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// Changes that are held back. A request that so many others have overtaken has left without being seen to: no
 /// device has as many at once.
-const MOST_CHANGES: usize = 1 << 14;
+const MAX_CHANGES: usize = 1 << 14;
 /// A request is missed that others have overtaken and that would have been there for so many times as long as any.
 const TIMES_THE_LONGEST: u64 = 2;
 
@@ -106,7 +106,7 @@ impl AtDevice {
     pub(crate) fn next_known(&mut self) -> Option<Change> {
         loop {
             let (_, fate) = self.held.front()?;
-            if *fate == Fate::Open && self.held.len() <= MOST_CHANGES {
+            if *fate == Fate::Open && self.held.len() <= MAX_CHANGES {
                 return None;
             }
             let (change, fate) = self.held.pop_front()?;
@@ -180,14 +180,14 @@ mod tests {
         let mut at_device = AtDevice::default();
         let lost = at_device.comes(0, true);
         let mut n = 0;
-        for ts_ns in 1..2 * MOST_CHANGES as u64 {
+        for ts_ns in 1..2 * MAX_CHANGES as u64 {
             let coming = at_device.comes(ts_ns, true);
             at_device.leaves(coming, ts_ns);
             while at_device.next_known().is_some() {
                 n += 1;
             }
         }
-        assert!(n > 2 * MOST_CHANGES, "{n}");
+        assert!(n > 2 * MAX_CHANGES, "{n}");
         assert!(at_device.is_overdue(lost));
         at_device.leaves(lost, u64::MAX);
         assert_eq!(at_device.next_known(), None);

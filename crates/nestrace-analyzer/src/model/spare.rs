@@ -3,7 +3,7 @@
 /// Boxes that are kept. More things are in flight seldom.
 const MOST: usize = 1 << 12;
 /// A list in such memory keeps room for so many things: most requests have fewer bios.
-pub(crate) const MOST_LISTED: usize = 32;
+pub(crate) const MAX_LISTED: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct Spare<T>(Vec<Box<T>>);

@@ -7,8 +7,8 @@ const BUCKETS: u32 = 16;
 /// Latencies below 2^10 ns are one bucket.
 const LEAST_BITS: u32 = 10;
 /// Latencies from 2^38 ns (275 s) on are the last.
-const MOST_BITS: u32 = 38;
-const N: usize = ((MOST_BITS - LEAST_BITS) * BUCKETS) as usize + 2;
+const MAX_BITS: u32 = 38;
+const N: usize = ((MAX_BITS - LEAST_BITS) * BUCKETS) as usize + 2;
 
 /// Latencies of a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,7 +65,7 @@ const fn place(ns: u64) -> usize {
         return 0;
     }
     let top_bit = ns.ilog2();
-    if top_bit >= MOST_BITS {
+    if top_bit >= MAX_BITS {
         return N - 1;
     }
     let within = (ns >> (top_bit - BUCKETS.ilog2())) as u32 & (BUCKETS - 1);
@@ -134,6 +134,6 @@ mod tests {
         latencies.record(0);
         assert_eq!(latencies.quantile(0.5), 512);
         (0..3).for_each(|_| latencies.record(u64::MAX));
-        assert!(latencies.quantile(0.5) >= 1 << MOST_BITS);
+        assert!(latencies.quantile(0.5) >= 1 << MAX_BITS);
     }
 }

@@ -14,7 +14,7 @@ use nestrace_trace::{Event, Kind};
 
 const VDA: u32 = 254 << 20;
 /// What is in flight at most takes some 60 to 120 MB.
-const MOST_BYTES: i64 = 160 << 20;
+const MAX_BYTES: i64 = 160 << 20;
 
 /// Counts what each thread holds: tests run side by side.
 struct Counting;
@@ -48,7 +48,7 @@ fn attack(
     n: u64,
     event: impl Fn(u64) -> Event,
 ) -> (u64, BTreeMap<UnlinkedReason, u64>) {
-    attack_within(MOST_BYTES, backend, options, n, event)
+    attack_within(MAX_BYTES, backend, options, n, event)
 }
 
 fn attack_within(
@@ -195,7 +195,7 @@ fn one_request_ends_bios_for_ever() {
             ..event(n, kind, object)
         }
     };
-    let most = 2 * MOST_BYTES;
+    let most = 2 * MAX_BYTES;
     let (bios, unlinked) = attack_within(most, "ebpf", Options::default(), 4 * BIOS, step);
     assert_eq!((bios, unlinked.values().sum::<u64>()), (BIOS, BIOS));
     assert!(unlinked[&UnlinkedReason::NoEnd] > BIOS / 4, "{unlinked:?}");

@@ -12,7 +12,7 @@ use super::named_devices;
 
 const WIDTH: usize = 80;
 /// Combinations that are listed as left out.
-const MOST_EXCLUDED: usize = 12;
+const MAX_EXCLUDED: usize = 12;
 
 /// What a plan would run; of a folder of results, what of it is finished there.
 pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
@@ -33,11 +33,11 @@ pub fn render(plan: &Plan, folder: Option<(&Path, &Standing)>) -> String {
     if !plan.excluded.is_empty() {
         lines.extend([String::new(), String::from("Left out:")]);
     }
-    for one in plan.excluded.iter().take(MOST_EXCLUDED) {
+    for one in plan.excluded.iter().take(MAX_EXCLUDED) {
         lines.extend(hanging("  ", &format!("{}: {}", one.what, one.reason)));
     }
-    if plan.excluded.len() > MOST_EXCLUDED {
-        let more = plan.excluded.len() - MOST_EXCLUDED;
+    if plan.excluded.len() > MAX_EXCLUDED {
+        let more = plan.excluded.len() - MAX_EXCLUDED;
         lines.push(format!("  and {more} more"));
     }
     lines.push(String::new());

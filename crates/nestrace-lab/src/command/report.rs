@@ -14,7 +14,7 @@ use nestrace_bundle::{Options, analyze_noting};
 use nestrace_cli::exit::{DONE, FAILURE, Failure, INPUT, noted, print, say};
 
 /// Bytes of an earlier report that are read at most; the largest here has some.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Reads what a run left, analyzes the recordings, and writes the report beside them.
 pub fn write(folder: &Path) -> Result<u8, Failure> {
@@ -54,7 +54,7 @@ fn explain_all(
     results: &mut Results,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Failure> {
-    let earlier = regular_file::read(&folder.join("report.json"), MOST_BYTES);
+    let earlier = regular_file::read(&folder.join("report.json"), MAX_BYTES);
     let mut earlier = json::explanations(&earlier.unwrap_or_default());
     let mut n_gone = 0;
     for cell in &results.cells {

@@ -61,9 +61,9 @@ impl Wanted {
     /// Bytes that have to be free in the cache for what it lacks, with what guests boot from.
     pub(super) fn missing_bytes(&self) -> u64 {
         let boot = match kernel_image::cached(&self.cache, &self.kernel) {
-            None => kernel_image::MOST_BYTES + initramfs::MOST_BYTES,
+            None => kernel_image::MAX_BYTES + initramfs::MAX_BYTES,
             Some(release) if initramfs::is_cached(&self.cache, &release) => 0,
-            Some(_) => initramfs::MOST_BYTES,
+            Some(_) => initramfs::MAX_BYTES,
         };
         boot + self.missing_data_bytes()
     }
@@ -194,11 +194,11 @@ mod tests {
         let missing = || Wanted::of(cache.path().to_owned(), &plan, &all(&plan)).missing_bytes();
         let make = |name: &str| std::fs::create_dir(cache.path().join(name)).unwrap();
         make("linux-image-6.12.1-amd64");
-        let both = kernel_image::MOST_BYTES + initramfs::MOST_BYTES;
+        let both = kernel_image::MAX_BYTES + initramfs::MAX_BYTES;
         assert_eq!((missing(), plan.estimate().cache_bytes), (both, both));
         make("linux-image-6.1.0-56-amd64");
         make("initramfs-6.12.1-amd64-00ff");
-        assert_eq!(missing(), initramfs::MOST_BYTES);
+        assert_eq!(missing(), initramfs::MAX_BYTES);
         make("initramfs-6.1.0-56-amd64-00ff");
         assert_eq!(missing(), 0);
     }

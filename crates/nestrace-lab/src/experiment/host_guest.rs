@@ -51,7 +51,7 @@ const SAID: &str = "/run/lab.said";
 const STATUS: &str = "/run/lab.status";
 const PID: &str = "/run/lab.pid";
 /// The guest's processor is the program's first.
-const MOST_FAILED_LOOKS: u32 = 5;
+const MAX_FAILED_LOOKS: u32 = 5;
 const SET_UP_PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_PATIENCE: Duration = Duration::from_secs(120);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
@@ -96,9 +96,7 @@ pub(super) fn run(
         interrupt::check()?;
         let (status, said) = match look(&guest) {
             Ok(seen) => seen,
-            Err(LabError::Guest(GuestError::Command { .. }))
-                if failed_looks < MOST_FAILED_LOOKS =>
-            {
+            Err(LabError::Guest(GuestError::Command { .. })) if failed_looks < MAX_FAILED_LOOKS => {
                 failed_looks += 1;
                 continue;
             }

@@ -15,7 +15,7 @@ const LIVE_PATIENCE: Duration = Duration::from_secs(60);
 /// Until the bundle is closed.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// A recording does not grow beyond this.
-const MOST_BYTES: &str = "256M";
+const MAX_BYTES: &str = "256M";
 /// Lines of its messages that a failure shows.
 const SHOWN_LINES: usize = 6;
 
@@ -65,7 +65,7 @@ impl Recording {
         let mut command = Command::new(nestrace);
         command
             .args(["record", "--force", "--guest", guest, "--agent", agent])
-            .args(["--max-size", MOST_BYTES])
+            .args(["--max-size", MAX_BYTES])
             .arg("-o")
             .arg(bundle);
         let mut recorder = Recorder::spawn(command, false)?;

@@ -33,7 +33,7 @@ const HEADER: &str = "run.json";
 /// A folder that the lab has accepted has it, and a run has it locked.
 pub const MARK: &str = ".nestrace-lab";
 /// Bytes of a file that the lab reads, at most: the largest that it writes have a hundredth of it.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The folder while a run works in it, or somebody looks at it.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl ResultsFolder {
 /// size may become a smaller one.
 fn has_plan(folder: &Path, plan_text: &str) -> Result<bool, FolderError> {
     let is_begun = folder.join(HEADER).symlink_metadata().is_ok();
-    match regular_file::read(&folder.join(PLAN), MOST_BYTES) {
+    match regular_file::read(&folder.join(PLAN), MAX_BYTES) {
         Ok(text) if text == plan_text => Ok(true),
         Ok(text) if is_begun => Err(FolderError::OtherPlan {
             folder: folder.to_owned(),
@@ -253,7 +253,7 @@ fn is_empty(folder: &Path) -> Result<bool, FolderError> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
-    let text = match regular_file::read(path, MOST_BYTES) {
+    let text = match regular_file::read(path, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(failed(path, source)),

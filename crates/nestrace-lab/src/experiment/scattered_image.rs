@@ -19,7 +19,7 @@ use crate::plan::{Host, shuffled};
 
 const PIECE: u64 = 64 << 10;
 /// Beyond this many pieces nothing is more fragmented, it only takes longer.
-const MOST_PIECES: u64 = 4_096;
+const MAX_PIECES: u64 = 4_096;
 /// Between two holes.
 const LEAST_GAP: u64 = 4 << 10;
 /// The file system's own.
@@ -30,7 +30,7 @@ const SMALLEST_STEP: u64 = 64 << 10;
 
 /// Writes an image of zeros, scattered over its file system.
 pub(super) fn write(image: &Path, bytes: u64, host: Host) -> io::Result<()> {
-    let piece = PIECE.max(bytes.div_ceil(MOST_PIECES).next_multiple_of(PIECE));
+    let piece = PIECE.max(bytes.div_ceil(MAX_PIECES).next_multiple_of(PIECE));
     let n = bytes.div_ceil(piece);
     let needs_holes = matches!(
         host,

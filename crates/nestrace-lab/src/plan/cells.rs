@@ -49,7 +49,7 @@ impl Filter {
 }
 
 /// More would take weeks.
-const MOST_COMBINATIONS: usize = 20_000;
+const MAX_COMBINATIONS: usize = 20_000;
 
 /// Bytes of a cell's name: files have it with an ending, and a file system takes 255.
 const LONGEST_NAME: usize = 200;
@@ -260,8 +260,8 @@ type Named = (Combination, Vec<Word>);
 fn product(top: &Section<'_>, values: &Values) -> Result<Vec<Named>, PlanError> {
     let mut product: Vec<Named> = vec![(Combination::default(), Vec::new())];
     for (axis, words) in values {
-        if product.len() * words.len() > MOST_COMBINATIONS {
-            let message = format!("more than {MOST_COMBINATIONS} combinations");
+        if product.len() * words.len() > MAX_COMBINATIONS {
+            let message = format!("more than {MAX_COMBINATIONS} combinations");
             return Err(top.error(
                 &words.first().map_or(0..0, |(_, span)| span.clone()),
                 message,

@@ -22,7 +22,7 @@ const DISK_RATE: u64 = 200 << 20;
 /// Bytes of a recording, roughly: what a second of a translated guest takes, and no less and no more than these.
 const RECORDED_SECOND: u64 = 8 << 20;
 const LEAST_RECORDING: u64 = 24 << 20;
-const MOST_RECORDING: u64 = 256 << 20;
+const MAX_RECORDING: u64 = 256 << 20;
 
 /// Memory of the guest in the host's role: its own system, the pages of what it reads over 9p, and the layer above
 /// this machine's files.
@@ -182,14 +182,14 @@ impl Estimate {
 fn boot_bytes(plan: &Plan) -> u64 {
     match plan.own_guest {
         Some(_) => 0,
-        None => kernel_image::MOST_BYTES + initramfs::MOST_BYTES,
+        None => kernel_image::MAX_BYTES + initramfs::MAX_BYTES,
     }
 }
 
 /// Bytes of one.
 fn recording(plan: &Plan) -> u64 {
     let bytes = u64::from(plan.record_seconds) * RECORDED_SECOND;
-    bytes.clamp(LEAST_RECORDING, MOST_RECORDING)
+    bytes.clamp(LEAST_RECORDING, MAX_RECORDING)
 }
 
 fn recordings_of(plan: &Plan) -> u64 {

@@ -12,9 +12,9 @@ use super::combination::Combination;
 use super::{Plan, PlannedCell};
 
 /// Disks of a guest at a time; virtio-blk takes a PCI slot for each.
-const MOST_DISKS: usize = 8;
+const MAX_DISKS: usize = 8;
 /// Of a running guest, which may have few places for more.
-const MOST_DISKS_OF_OWN_GUEST: usize = 4;
+const MAX_DISKS_OF_OWN_GUEST: usize = 4;
 /// Room that a file system takes for itself: journal, tables.
 const FS_OWN_BYTES: u64 = 320 << 20;
 const IDE_DISKS: usize = 4;
@@ -90,9 +90,9 @@ pub struct Schedule {
 impl Schedule {
     pub(super) fn new(plan: &Plan) -> Self {
         let most_disks = if plan.own_guest.is_some() {
-            MOST_DISKS_OF_OWN_GUEST
+            MAX_DISKS_OF_OWN_GUEST
         } else {
-            MOST_DISKS
+            MAX_DISKS
         };
         let batches = batches(&plan.cells, plan.devices.len(), most_disks);
         let mut random = SplitMix64(plan.seed);

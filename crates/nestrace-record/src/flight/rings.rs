@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(rows, 600);
         rings.end_copies();
         fill(&host, 1);
-        assert_eq!(host.rows_refused(), 200);
+        assert_eq!(host.rows_refused(), 0, "it ended before");
         rings.forget_copies();
         assert!(host.take_copied().is_none());
     }

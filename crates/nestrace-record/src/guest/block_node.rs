@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::options;
+use super::option_syntax;
 
 /// A format node over its storage: one link of an image chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl BlockGraph {
         if depth > MAX_NAMED_DEPTH {
             return;
         }
-        if let Some(name) = options::text_at(node, &["node-name"]) {
+        if let Some(name) = option_syntax::text_at(node, &["node-name"]) {
             self.nodes.insert(name, node.clone());
         }
         for child in node.values().filter_map(Value::as_object) {
@@ -170,13 +170,13 @@ impl BlockGraph {
 
     fn walk(&self, node: &Map<String, Value>, from: &Inherited, depth: usize) -> BlockNode {
         let settings = Inherited {
-            direct: options::switch_at(node, &["cache", "direct"]).or(from.direct),
-            no_flush: options::switch_at(node, &["cache", "no-flush"]).or(from.no_flush),
-            aio: options::text_at(node, &["aio"]).or_else(|| from.aio.clone()),
-            read_only: options::switch_at(node, &["read-only"]).unwrap_or(from.read_only),
+            direct: option_syntax::switch_at(node, &["cache", "direct"]).or(from.direct),
+            no_flush: option_syntax::switch_at(node, &["cache", "no-flush"]).or(from.no_flush),
+            aio: option_syntax::text_at(node, &["aio"]).or_else(|| from.aio.clone()),
+            read_only: option_syntax::switch_at(node, &["read-only"]).unwrap_or(from.read_only),
         };
-        let node_name = options::text_at(node, &["node-name"]);
-        let driver = options::text_at(node, &["driver"]);
+        let node_name = option_syntax::text_at(node, &["node-name"]);
+        let driver = option_syntax::text_at(node, &["driver"]);
         let texts = [&node_name, &driver, &settings.aio].into_iter().flatten();
         self.count(texts.map(String::len).sum());
         let is_too_much = self.visits.get() > MAX_VISITS || self.all_visits.get() > MAX_ALL_VISITS;
@@ -213,13 +213,16 @@ impl BlockGraph {
 
     /// A node without a driver: `file=NAME` of a hand-written drive, whose protocol is in the name.
     fn probed(&self, node: &Map<String, Value>, settings: &Inherited, depth: usize) -> BlockNode {
-        match (options::text_at(node, &["filename"]), node.get("file")) {
+        match (
+            option_syntax::text_at(node, &["filename"]),
+            node.get("file"),
+        ) {
             (Some(name), _) => self.named(&name, settings, depth),
             (None, Some(child)) => {
                 let mut below = self.child(child, settings, depth + 1);
                 let name = child
                     .as_object()
-                    .and_then(|c| options::text_at(c, &["filename"]));
+                    .and_then(|c| option_syntax::text_at(c, &["filename"]));
                 // The child says where the bytes are; what format they have is still to be probed.
                 if !name.is_some_and(|n| n.starts_with("json:")) {
                     below.format = None;
@@ -251,7 +254,7 @@ impl BlockGraph {
         depth: usize,
     ) -> BlockNode {
         if matches!(driver, "file" | "host_device" | "host_cdrom") {
-            let name = options::text_at(node, &["filename"]).unwrap_or_default();
+            let name = option_syntax::text_at(node, &["filename"]).unwrap_or_default();
             let name = name.strip_prefix("file:").unwrap_or(&name).to_owned();
             return BlockNode {
                 format: Some("raw".to_owned()),
@@ -269,7 +272,7 @@ impl BlockGraph {
         };
         // `raw` over another format only cuts out a part of it (offset, size).
         let transparent = driver == "raw" && top.format.as_deref().is_some_and(|f| f != "raw");
-        let offset = options::bytes_at(node, &["offset"]).filter(|_| driver == "raw");
+        let offset = option_syntax::bytes_at(node, &["offset"]).filter(|_| driver == "raw");
         let cut = if transparent {
             &mut top.shown_from
         } else {
@@ -334,7 +337,7 @@ impl BlockGraph {
 
 /// Every `filename` in a node and the children that it defines inline.
 pub fn file_names(node: &Map<String, Value>, names: &mut Vec<String>, depth: usize) {
-    if let Some(name) = options::text_at(node, &["filename"])
+    if let Some(name) = option_syntax::text_at(node, &["filename"])
         && let Storage::Path(path) = node_of_name(&name).storage
     {
         names.push(path);
@@ -400,16 +403,16 @@ fn elsewhere(driver: &str, node: &Map<String, Value>) -> Option<String> {
         "filename", "uri", "url", "image", "export", "path", "target", "device", "dir",
     ]
     .iter()
-    .find_map(|key| options::text_at(node, &[key]));
+    .find_map(|key| option_syntax::text_at(node, &[key]));
     let server = ["server", "socket", "host"]
         .iter()
         .find_map(|key| match node.get(*key)? {
-            Value::Object(server) => options::text_at(server, &["path"]).or_else(|| {
-                let host = options::text_at(server, &["host"])?;
-                let port = options::text_at(server, &["port"]).map(|p| format!(":{p}"));
+            Value::Object(server) => option_syntax::text_at(server, &["path"]).or_else(|| {
+                let host = option_syntax::text_at(server, &["host"])?;
+                let port = option_syntax::text_at(server, &["port"]).map(|p| format!(":{p}"));
                 Some(format!("{host}{}", port.unwrap_or_default()))
             }),
-            other => options::text(other),
+            other => option_syntax::text(other),
         });
     let where_to = match (place, server) {
         (Some(place), Some(server)) => Some(format!("{place} at {server}")),

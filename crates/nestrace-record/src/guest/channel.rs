@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::command_line::AGENT_PORT;
-use super::options;
+use super::option_syntax;
 
 /// What the command line says about getting a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl Channel {
         mut chardevs: impl Iterator<Item = &'a str>,
         (program, machine): (&str, &str),
     ) -> Self {
-        let driver = |device: &Map<String, Value>| options::text_at(device, &["driver"]);
+        let driver = |device: &Map<String, Value>| option_syntax::text_at(device, &["driver"]);
         let is = |device: &Map<String, Value>, family: &str| {
             driver(device).is_some_and(|d| d.starts_with(family))
         };
@@ -77,12 +77,12 @@ impl Channel {
             serial_buses: devices
                 .iter()
                 .filter(|d| is(d, "virtio-serial"))
-                .map(|d| options::text_at(d, &["id"]))
+                .map(|d| option_syntax::text_at(d, &["id"]))
                 .collect(),
             vsock_cid: devices
                 .iter()
                 .filter(|d| is(d, "vhost-vsock"))
-                .find_map(|d| options::text_at(d, &["guest-cid"])?.parse().ok()),
+                .find_map(|d| option_syntax::text_at(d, &["guest-cid"])?.parse().ok()),
         }
     }
 

@@ -17,7 +17,7 @@ use super::block_node::{BlockGraph, BlockNode};
 use super::channel::Channel;
 use super::device_model;
 use super::drive::{self, Drives, Interface};
-use super::options;
+use super::option_syntax;
 
 /// Name of the virtio-serial port of nestrace's agent.
 pub const AGENT_PORT: &str = "org.nestrace.agent.0";
@@ -237,22 +237,22 @@ impl Reader {
         }
         match option {
             "name" => {
-                let pairs = options::split(argument, Some("guest"));
-                self.read.name = options::last(&pairs, "guest").map(str::to_owned);
+                let pairs = option_syntax::split(argument, Some("guest"));
+                self.read.name = option_syntax::last(&pairs, "guest").map(str::to_owned);
             }
             "uuid" => self.read.uuid = Some(argument.to_owned()),
-            "accel" => self.accel(options::last(&options::split(argument, Some("accel")), "accel")),
+            "accel" => self.accel(option_syntax::last(&option_syntax::split(argument, Some("accel")), "accel")),
             "machine" | "M" => self.machine(argument),
             "qmp" | "qmp-pretty" => self.qmp(argument),
             "mon" => self.monitor(argument),
             "chardev" => self.chardev(argument),
             "device" => self.device(argument),
             "object" => {}
-            "blockdev" => match options::object(argument, Some("driver")) {
+            "blockdev" => match option_syntax::object(argument, Some("driver")) {
                 Some(node) => self.graph.add(&node),
                 None => self.read.notes.push(format!("-blockdev {argument} is not valid JSON")),
             },
-            "drive" => self.drives.add(&options::split(argument, None), self.block_interface),
+            "drive" => self.drives.add(&option_syntax::split(argument, None), self.block_interface),
             "readconfig" => self.read.notes.push(format!(
                 "-readconfig {argument} is not read: disks that only it defines are known through QMP alone"
             )),
@@ -281,9 +281,9 @@ impl Reader {
     }
 
     fn machine(&mut self, argument: &str) {
-        let pairs = options::split(argument, Some("type"));
-        self.accel(options::last(&pairs, "accel"));
-        if let Some(machine) = options::last(&pairs, "type") {
+        let pairs = option_syntax::split(argument, Some("type"));
+        self.accel(option_syntax::last(&pairs, "accel"));
+        if let Some(machine) = option_syntax::last(&pairs, "type") {
             self.read.machine = Some(machine.to_owned());
         }
     }
@@ -293,9 +293,9 @@ impl Reader {
         if let Some(id) = argument.strip_prefix("chardev:") {
             self.monitor_chardevs.push(id.to_owned());
         } else if let Some(unix) = argument.strip_prefix("unix:") {
-            let pairs = options::split(unix, Some("path"));
-            let server = options::last(&pairs, "server").is_some_and(|v| v != "off");
-            if let (Some(path), true) = (options::last(&pairs, "path"), server) {
+            let pairs = option_syntax::split(unix, Some("path"));
+            let server = option_syntax::last(&pairs, "server").is_some_and(|v| v != "off");
+            if let (Some(path), true) = (option_syntax::last(&pairs, "path"), server) {
                 self.read.monitors.push(Endpoint::Path(path.to_owned()));
             }
         } else if argument.starts_with("tcp:") || argument.starts_with("telnet:") {
@@ -304,25 +304,25 @@ impl Reader {
     }
 
     fn monitor(&mut self, argument: &str) {
-        let pairs = options::split(argument, Some("chardev"));
+        let pairs = option_syntax::split(argument, Some("chardev"));
         // `control` alone is the spelling of QEMU 0.13.
-        let control = options::last(&pairs, "mode") == Some("control")
-            || options::last(&pairs, "control").is_some();
-        if let (true, Some(id)) = (control, options::last(&pairs, "chardev")) {
+        let control = option_syntax::last(&pairs, "mode") == Some("control")
+            || option_syntax::last(&pairs, "control").is_some();
+        if let (true, Some(id)) = (control, option_syntax::last(&pairs, "chardev")) {
             self.monitor_chardevs.push(id.to_owned());
         }
     }
 
     fn chardev(&mut self, argument: &str) {
-        if let Some(chardev) = options::object(argument, Some("backend"))
-            && let Some(id) = options::text_at(&chardev, &["id"])
+        if let Some(chardev) = option_syntax::object(argument, Some("backend"))
+            && let Some(id) = option_syntax::text_at(&chardev, &["id"])
         {
             self.chardevs.insert(id, chardev);
         }
     }
 
     fn device(&mut self, argument: &str) {
-        match options::object(argument, Some("driver")) {
+        match option_syntax::object(argument, Some("driver")) {
             Some(device) => {
                 self.attached.push(Attach::Device(self.devices.len()));
                 self.devices.push(device);
@@ -338,24 +338,24 @@ impl Reader {
     fn is_tcp(&self, id: &str) -> bool {
         let chardev = self.chardevs.get(id);
         chardev.is_some_and(|chardev| {
-            options::text_at(chardev, &["backend"]).as_deref() == Some("socket")
-                && (options::text_at(chardev, &["port"]).is_some()
-                    || options::text_at(chardev, &["host"]).is_some())
+            option_syntax::text_at(chardev, &["backend"]).as_deref() == Some("socket")
+                && (option_syntax::text_at(chardev, &["port"]).is_some()
+                    || option_syntax::text_at(chardev, &["host"]).is_some())
         })
     }
 
     /// The server socket behind a chardev, if it is one.
     fn endpoint(&self, id: &str) -> Option<Endpoint> {
         let chardev = self.chardevs.get(id)?;
-        if options::text_at(chardev, &["backend"]).as_deref() != Some("socket") {
+        if option_syntax::text_at(chardev, &["backend"]).as_deref() != Some("socket") {
             return None;
         }
-        if let Some(fd) = options::text_at(chardev, &["fd"]) {
+        if let Some(fd) = option_syntax::text_at(chardev, &["fd"]) {
             return fd.parse().ok().map(Endpoint::Fd);
         }
-        let path = options::text_at(chardev, &["path"])?;
-        let server = options::switch_at(chardev, &["server"]).unwrap_or(false);
-        let abstract_name = options::switch_at(chardev, &["abstract"]).unwrap_or(false);
+        let path = option_syntax::text_at(chardev, &["path"])?;
+        let server = option_syntax::switch_at(chardev, &["server"]).unwrap_or(false);
+        let abstract_name = option_syntax::switch_at(chardev, &["abstract"]).unwrap_or(false);
         server.then(|| {
             Endpoint::Path(if abstract_name {
                 format!("@{path}")
@@ -437,8 +437,8 @@ impl Reader {
         let port = self
             .devices
             .iter()
-            .find(|d| options::text_at(d, &["name"]).as_deref() == Some(AGENT_PORT));
-        let Some(chardev) = port.and_then(|p| options::text_at(p, &["chardev"])) else {
+            .find(|d| option_syntax::text_at(d, &["name"]).as_deref() == Some(AGENT_PORT));
+        let Some(chardev) = port.and_then(|p| option_syntax::text_at(p, &["chardev"])) else {
             return;
         };
         self.read.agent = self.endpoint(&chardev);
@@ -454,7 +454,7 @@ impl Reader {
         let device = self.devices.get(index)?;
         let model = device_model::of(device, &self.devices, &self.chardevs)?;
         let mut disk = DiskOption {
-            qdev: options::text_at(device, &["id"]),
+            qdev: option_syntax::text_at(device, &["id"]),
             bus: model.bus,
             iothread: model.iothread,
             ..DiskOption::default()
@@ -465,8 +465,8 @@ impl Reader {
         }
         let drive = model.drive?;
         self.drives.attach(&drive, &self.graph, &mut disk);
-        disk.serial = options::text_at(device, &["serial"]).or(disk.serial);
-        if let Some(writeback) = options::switch_at(device, &["write-cache"]) {
+        disk.serial = option_syntax::text_at(device, &["serial"]).or(disk.serial);
+        if let Some(writeback) = option_syntax::switch_at(device, &["write-cache"]) {
             drive::override_writeback(&mut disk, writeback);
         }
         disk.read_only |= model.read_only;

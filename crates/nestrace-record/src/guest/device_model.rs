@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::command_line::DiskSource;
-use super::options;
+use super::option_syntax;
 
 /// A device that shows a disk to the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub fn of(
     all: &[Device],
     chardevs: &BTreeMap<String, Device>,
 ) -> Option<DeviceModel> {
-    let driver = options::text_at(device, &["driver"])?;
+    let driver = option_syntax::text_at(device, &["driver"])?;
     if let Some(outside) = outside(&driver, device, chardevs) {
         return Some(outside);
     }
     let (bus, read_only) = bus_of(&driver, device, all)?;
     let drive = ["drive", "driveA"]
         .iter()
-        .find_map(|key| options::text_at(device, &[key]));
+        .find_map(|key| option_syntax::text_at(device, &[key]));
     if drive.is_none() && !read_only {
         return None;
     }
@@ -95,7 +95,8 @@ fn bus_of(driver: &str, device: &Device, all: &[Device]) -> Option<(String, bool
 
 /// SCSI disks are named after their controller: `virtio-scsi`, or `scsi` for emulated hardware.
 fn scsi_bus(driver: &str, device: &Device, all: &[Device]) -> &'static str {
-    let controller = controller(driver, device, all).and_then(|c| options::text_at(c, &["driver"]));
+    let controller =
+        controller(driver, device, all).and_then(|c| option_syntax::text_at(c, &["driver"]));
     match controller.as_deref().map(family) {
         Some("virtio-scsi") => "virtio-scsi",
         Some("usb-uas" | "usb-bot") => "usb",
@@ -108,16 +109,16 @@ fn controller<'a>(driver: &str, device: &Device, all: &'a [Device]) -> Option<&'
     if !driver.starts_with("scsi-") {
         return None;
     }
-    let bus = options::text_at(device, &["bus"]);
+    let bus = option_syntax::text_at(device, &["bus"]);
     match bus
         .as_deref()
         .map(|b| b.rsplit_once('.').map_or(b, |(id, _)| id))
     {
         Some(id) => all
             .iter()
-            .find(|c| options::text_at(c, &["id"]).as_deref() == Some(id)),
+            .find(|c| option_syntax::text_at(c, &["id"]).as_deref() == Some(id)),
         None => all.iter().find(|c| {
-            options::text_at(c, &["driver"]).is_some_and(|d| {
+            option_syntax::text_at(c, &["driver"]).is_some_and(|d| {
                 matches!(
                     family(&d),
                     "virtio-scsi"
@@ -140,7 +141,7 @@ fn controller<'a>(driver: &str, device: &Device, all: &'a [Device]) -> Option<&'
 
 /// `iothread=ID`, or the threads of `iothread-vq-mapping`, joined by commas.
 fn iothread(device: &Device) -> Option<String> {
-    if let Some(id) = options::text_at(device, &["iothread"]) {
+    if let Some(id) = option_syntax::text_at(device, &["iothread"]) {
         return Some(id);
     }
     let entries: Vec<&Value> = match device.get("iothread-vq-mapping")? {
@@ -150,7 +151,7 @@ fn iothread(device: &Device) -> Option<String> {
     };
     let names: Vec<String> = entries
         .iter()
-        .filter_map(|e| options::text_at(e.as_object()?, &["iothread"]))
+        .filter_map(|e| option_syntax::text_at(e.as_object()?, &["iothread"]))
         .collect();
     (!names.is_empty()).then(|| names.join(","))
 }
@@ -162,8 +163,8 @@ fn outside(
     chardevs: &BTreeMap<String, Device>,
 ) -> Option<DeviceModel> {
     let socket = || {
-        let chardev = chardevs.get(&options::text_at(device, &["chardev"])?)?;
-        options::text_at(chardev, &["path"])
+        let chardev = chardevs.get(&option_syntax::text_at(device, &["chardev"])?)?;
+        option_syntax::text_at(chardev, &["path"])
     };
     let (bus, source) = match family(driver) {
         kind @ ("vhost-user-blk" | "vhost-user-scsi") => {
@@ -175,7 +176,7 @@ fn outside(
         )),
         "vhost-vdpa" | "vhost-vdpa-blk" => ("virtio-blk", vhost_vdpa()),
         "vfio" => {
-            let place = options::text_at(device, &["host"]).or_else(|| options::text_at(device, &["sysfsdev"]))?;
+            let place = option_syntax::text_at(device, &["host"]).or_else(|| option_syntax::text_at(device, &["sysfsdev"]))?;
             ("vfio", DiskSource::HostPci(place))
         }
         "nvdimm" | "virtio-pmem" => ("pmem", DiskSource::Outside(format!(
@@ -215,7 +216,7 @@ mod tests {
     fn check(devices: &[&str], index: usize, expected: &str) {
         let devices: Vec<Device> = devices
             .iter()
-            .map(|d| options::object(d, Some("driver")).expect("options parse"))
+            .map(|d| option_syntax::object(d, Some("driver")).expect("options parse"))
             .collect();
         let got =
             of(&devices[index], &devices, &BTreeMap::new()).map_or("not a disk".to_owned(), |m| {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::block_node::{self, BlockGraph, BlockNode, Storage};
 use super::cache_mode::CacheMode;
 use super::command_line::{DiskOption, DiskSource};
-use super::options;
+use super::option_syntax;
 
 /// Where a drive is plugged in (`if=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,8 +169,8 @@ impl Drives {
         });
         // The type may stand behind other properties; several options are one, whose last type counts.
         let is_q35 = |argument: &String| {
-            let pairs = options::split(argument, Some("type"));
-            let kind = options::last(&pairs, "type")?;
+            let pairs = option_syntax::split(argument, Some("type"));
+            let kind = option_syntax::last(&pairs, "type")?;
             Some(kind.starts_with("q35") || kind.starts_with("pc-q35"))
         };
         Self {
@@ -194,7 +194,7 @@ impl Drives {
 
     /// `-drive`.
     pub fn add(&mut self, pairs: &[(String, String)], default: Interface) {
-        let get = |key: &str| options::last(pairs, key);
+        let get = |key: &str| option_syntax::last(pairs, key);
         let interface = get("if").and_then(Interface::from_name).unwrap_or(default);
         let cdrom = get("media") == Some("cdrom");
         let place = (get("index"), get("bus"), get("unit"));
@@ -364,10 +364,12 @@ fn made_up_id(interface: Interface, cdrom: bool, unit: u32, units: Option<u32>) 
 
 /// `cache=MODE`, overruled by `cache.writeback`, `cache.direct` and `cache.no-flush`.
 fn cache_of(pairs: &[(String, String)]) -> CacheMode {
-    let mut mode = options::last(pairs, "cache")
+    let mut mode = option_syntax::last(pairs, "cache")
         .and_then(CacheMode::from_name)
         .unwrap_or_default();
-    let switch = |key: &str| options::switch(&Value::String(options::last(pairs, key)?.to_owned()));
+    let switch = |key: &str| {
+        option_syntax::switch(&Value::String(option_syntax::last(pairs, key)?.to_owned()))
+    };
     mode.writeback = switch("cache.writeback").unwrap_or(mode.writeback);
     mode.direct = switch("cache.direct").unwrap_or(mode.direct);
     mode.no_flush = switch("cache.no-flush").unwrap_or(mode.no_flush);
@@ -385,8 +387,8 @@ fn node_of(pairs: &[(String, String)]) -> Option<Map<String, Value>> {
         match key.as_str() {
             "file" if value.is_empty() => {}
             // `file=` of a drive is a file name; a node's `file` is a child.
-            "file" => options::insert_dotted(&mut node, "file.filename", value.clone()),
-            key => options::insert_dotted(&mut node, key, value.clone()),
+            "file" => option_syntax::insert_dotted(&mut node, "file.filename", value.clone()),
+            key => option_syntax::insert_dotted(&mut node, key, value.clone()),
         }
     }
     if !["file", "driver", "filename", "children"]
@@ -395,11 +397,14 @@ fn node_of(pairs: &[(String, String)]) -> Option<Map<String, Value>> {
     {
         return None;
     }
-    if let Some(format) = options::last(pairs, "format") {
+    if let Some(format) = option_syntax::last(pairs, "format") {
         node.insert("driver".to_owned(), Value::String(format.to_owned()));
     }
-    let read_only = options::last(pairs, "readonly").or_else(|| options::last(pairs, "read-only"));
-    if let Some(read_only) = read_only.and_then(|v| options::switch(&Value::String(v.to_owned()))) {
+    let read_only =
+        option_syntax::last(pairs, "readonly").or_else(|| option_syntax::last(pairs, "read-only"));
+    if let Some(read_only) =
+        read_only.and_then(|v| option_syntax::switch(&Value::String(v.to_owned())))
+    {
         node.insert("read-only".to_owned(), Value::Bool(read_only));
     }
     node.insert(

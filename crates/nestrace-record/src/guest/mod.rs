@@ -22,7 +22,7 @@ pub mod executable;
 pub mod image_chain;
 mod inspect;
 pub mod libvirt;
-pub mod options;
+pub mod option_syntax;
 pub mod process;
 pub mod program;
 mod qemu_threads;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Chains, Segment};
 
-use super::MOST_LINES;
+use super::MAX_LINES;
 use super::page::{bar, details, paragraph, paragraphs, prose};
 use crate::plots::segment_hue;
 use crate::text::chains::{followed, remarks, without_disk};
@@ -15,7 +15,7 @@ pub(super) fn disks(analysis: &Analysis) -> Markup {
         .chains
         .iter()
         .filter(|chains| chains.guest_bios > 0);
-    html! { @for chains in used.take(MOST_LINES) { (disk(chains)) } }
+    html! { @for chains in used.take(MAX_LINES) { (disk(chains)) } }
 }
 
 fn disk(chains: &Chains) -> Markup {

@@ -4,20 +4,20 @@ use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{CallRow, GuestCalls};
 
-use super::MOST_LINES;
+use super::MAX_LINES;
 use super::page::{list, more, note, section, table};
 use crate::text::calls::{COLUMNS, WHAT_ASYNC, cells, guests, is_async, programs, remarks, title};
 
 pub(super) fn calls(analysis: &Analysis) -> Markup {
     html! {
-        @for (place, (guest, calls)) in guests(analysis).take(MOST_LINES).enumerate() {
+        @for (place, (guest, calls)) in guests(analysis).take(MAX_LINES).enumerate() {
             (of_guest(analysis, guest, calls, place))
         }
     }
 }
 
 fn of_guest(analysis: &Analysis, guest: &GuestCalls, calls: &[CallRow], place: usize) -> Markup {
-    let programs = programs(calls, &guest.guest, MOST_LINES);
+    let programs = programs(calls, &guest.guest, MAX_LINES);
     let mut head = vec!["program", "file", "call"];
     head.extend(COLUMNS);
     let mut lines = Vec::new();
@@ -41,7 +41,7 @@ fn of_guest(analysis: &Analysis, guest: &GuestCalls, calls: &[CallRow], place: u
     let body = html! {
         (list(programs.iter().map(|program| format!("{}.", program.sentence()))))
         (table(&head, &lines))
-        (more(n_rows, MOST_LINES))
+        (more(n_rows, MAX_LINES))
         @if has_async() { (note(WHAT_ASYNC)) }
         @for remark in remarks(guest) { (note(&remark)) }
     };

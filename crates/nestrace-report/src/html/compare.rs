@@ -21,7 +21,7 @@ use crate::units::count;
 /// Disks and devices with tables and plots of their own.
 const MOST: usize = 4;
 /// Lines of a kind that are listed.
-const MOST_LINES: usize = 40;
+const MAX_LINES: usize = 40;
 
 /// The report of `comparison`; `a` and `b` are what was compared.
 ///
@@ -148,8 +148,8 @@ fn list(id: &str, title: &str, lines: &[String]) -> Markup {
         return Markup::default();
     }
     let body = html! {
-        (page::list(lines.iter().take(MOST_LINES)))
-        (page::more(lines.len(), MOST_LINES))
+        (page::list(lines.iter().take(MAX_LINES)))
+        (page::more(lines.len(), MAX_LINES))
     };
     section(id, title, &body)
 }

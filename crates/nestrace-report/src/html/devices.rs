@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Device, Side};
 
-use super::MOST_LINES;
+use super::MAX_LINES;
 use super::page::{folded, more, note, section, table};
 use crate::table::Table;
 use crate::text::amplification::{MADE_OF_IT, layers};
@@ -37,7 +37,7 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
     if analysis.devices.is_empty() {
         return Markup::default();
     }
-    let shown = || analysis.devices.iter().take(MOST_LINES);
+    let shown = || analysis.devices.iter().take(MAX_LINES);
     let rows: Vec<Vec<String>> = shown().map(row).collect();
     let body = html! {
         (table(&HEAD, &rows))
@@ -48,7 +48,7 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
         @for beyond in shown().filter_map(|device| beyond_data(device, None)) {
             (note(&format!("{beyond}.")))
         }
-        (more(analysis.devices.len(), MOST_LINES))
+        (more(analysis.devices.len(), MAX_LINES))
         (beneath(analysis))
     };
     section("devices", "Block devices", &body)
@@ -58,7 +58,7 @@ pub(super) fn devices(analysis: &Analysis) -> Markup {
 fn beneath(analysis: &Analysis) -> Markup {
     let of_side = |side: Side| -> Vec<&Device> {
         let devices = analysis.devices.iter().filter(|it| it.side == side);
-        devices.take(MOST_LINES).collect()
+        devices.take(MAX_LINES).collect()
     };
     let files = files_table(&of_side(Side::Guest), None);
     let how = [NO_PATHS.to_owned()];
@@ -67,7 +67,7 @@ fn beneath(analysis: &Analysis) -> Markup {
     let images = used_images(analysis);
     let said: Vec<String> = images
         .iter()
-        .take(MOST_LINES)
+        .take(MAX_LINES)
         .map(|image| format!("{} ({}): {}", image.path, on_what(image), done_to(image)))
         .collect();
     let (made, of_layers) = layers(analysis, None);

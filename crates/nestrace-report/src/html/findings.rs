@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use nestrace_analyzer::Analysis;
 use nestrace_analyzer::analysis::{Evidence, Finding, Severity};
 
-use super::MOST_LINES;
+use super::MAX_LINES;
 use super::page::{list, note, paragraph, prose, section};
 use crate::text::findings::unjudged;
 use crate::units::{count, percent, size, time};
@@ -13,8 +13,8 @@ pub(super) fn findings(analysis: &Analysis) -> Markup {
     let found = &analysis.findings;
     let body = html! {
         @if found.is_empty() { (paragraph("No rule fired.")) }
-        @for finding in found.iter().take(MOST_LINES) { (one(finding)) }
-        @for line in unjudged(analysis).iter().take(MOST_LINES) { (note(line)) }
+        @for finding in found.iter().take(MAX_LINES) { (one(finding)) }
+        @for line in unjudged(analysis).iter().take(MAX_LINES) { (note(line)) }
     };
     section("findings", "What was found", &body)
 }

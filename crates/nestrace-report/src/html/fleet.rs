@@ -14,7 +14,7 @@ use crate::units::{of, percent, time};
 /// Sentences that are seen at once; the others are folded away.
 const FIRST_LINES: usize = 12;
 /// Bars of a figure.
-const MOST_BARS: usize = 15;
+const MAX_BARS: usize = 15;
 
 /// The report.
 ///
@@ -76,9 +76,7 @@ fn tabular(id: &str, title: &str, rows: &Table, remark: &str) -> Markup {
 fn findings(report: &FleetReport) -> Result<Markup, DrawError> {
     let helpful = || {
         let findings = report.findings.iter();
-        findings
-            .filter(|one| statements::helps(one))
-            .take(MOST_BARS)
+        findings.filter(|one| statements::helps(one)).take(MAX_BARS)
     };
     let bars = helpful().map(|one| SpanRow {
         label: format!("{} ({})", one.id, one.severity),
@@ -128,7 +126,7 @@ fn class_of(severity: &str) -> &'static str {
 }
 
 fn worst(report: &FleetReport) -> Result<Markup, DrawError> {
-    let shown = &report.worst_disks[..report.worst_disks.len().min(MOST_BARS)];
+    let shown = &report.worst_disks[..report.worst_disks.len().min(MAX_BARS)];
     let bars = shown.iter().map(|one| SpanRow {
         label: format!(
             "{} in {} on {}, {}",

@@ -15,7 +15,7 @@ use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit};
 use crate::units::{self, time};
 
 /// Bars of a figure.
-const MOST_BARS: usize = 40;
+const MAX_BARS: usize = 40;
 /// Outliers that are seen at once; the others are folded away.
 const FIRST_OUTLIERS: usize = 24;
 /// Lines of what is missing that are seen at once; the others are folded away.
@@ -103,7 +103,7 @@ fn bars(workload: &str, guest: &str, rows: &[&Row]) -> Option<Plot> {
     let with_result: Vec<&&Row> = rows.iter().filter(|row| row.relative.is_some()).collect();
     let shown: Vec<SpanRow> = with_result
         .iter()
-        .take(MOST_BARS)
+        .take(MAX_BARS)
         .filter_map(|row| Some(bar(row, row.relative?)))
         .collect();
     let cut = with_result.len().saturating_sub(shown.len());

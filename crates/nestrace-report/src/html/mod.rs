@@ -24,7 +24,7 @@ pub use page::GENERATOR;
 use page::{document, footer, list, more, note, paragraph, paragraphs, prose, section};
 
 /// Lines of a kind that are listed; a report stays small whatever went wrong.
-const MOST_LINES: usize = 40;
+const MAX_LINES: usize = 40;
 
 /// The report.
 ///
@@ -119,11 +119,11 @@ fn missing(analysis: &Analysis) -> Markup {
         @if gaps.is_empty() {
             (paragraph("Nothing, as far as is known: no event was lost, every probe was attached, the recording was closed."))
         }
-        (list(gaps.iter().take(MOST_LINES).map(|gap| format!("{gap}."))))
-        (more(gaps.len(), MOST_LINES))
+        (list(gaps.iter().take(MAX_LINES).map(|gap| format!("{gap}."))))
+        (more(gaps.len(), MAX_LINES))
         @if !analysis.clocks.is_empty() {
             h3 { "The guests' clocks" }
-            (paragraphs(analysis.clocks.iter().take(MOST_LINES).map(chains::of_clock)))
+            (paragraphs(analysis.clocks.iter().take(MAX_LINES).map(chains::of_clock)))
         }
     };
     section("missing", "What is missing", &body)

@@ -285,7 +285,7 @@ pub(crate) fn nothing_missing(comparison: &Comparison) -> String {
 }
 
 /// Names of a kind that are listed.
-const MOST_NAMES: usize = 4;
+const MAX_NAMES: usize = 4;
 
 /// Cells without all repetitions, without a recording, or whose recording says nothing: a line for each kind.
 fn unfinished(comparison: &Comparison) -> Vec<String> {
@@ -313,7 +313,7 @@ fn unfinished(comparison: &Comparison) -> Vec<String> {
         if ids.len() == n && n > 1 {
             return format!("every cell: {what}");
         }
-        let more = ids.len().saturating_sub(MOST_NAMES);
+        let more = ids.len().saturating_sub(MAX_NAMES);
         let names = ids[..ids.len() - more].join(", ");
         match more {
             0 => format!("{names}: {what}"),

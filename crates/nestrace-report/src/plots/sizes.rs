@@ -8,7 +8,7 @@ use crate::units::size;
 /// Bytes of a sector in the kernel's terms.
 const SECTOR: u64 = 512;
 /// Classes at most: from 512 bytes to beyond 16 MiB.
-const MOST_CLASSES: u32 = 17;
+const MAX_CLASSES: u32 = 17;
 /// Classes at both ends with less of every layer are left out.
 const NOTABLE: f64 = 0.002;
 
@@ -47,7 +47,7 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
     layers.retain(|(.., cdf)| cdf.n > 0);
     let all: Vec<Vec<f64>> = layers.iter().map(|(.., cdf)| in_classes(cdf)).collect();
     let is_notable = |class: &usize| all.iter().any(|shares| shares[*class] >= NOTABLE);
-    let classes = 0..MOST_CLASSES as usize;
+    let classes = 0..MAX_CLASSES as usize;
     let (first, last) = (
         classes.clone().find(is_notable)?,
         classes.rev().find(is_notable)?,
@@ -80,12 +80,12 @@ pub(super) fn plot(subject: &Subject<'_>) -> Option<Plot> {
 /// Sizes up to 512 bytes shifted by this.
 fn class(sectors: u64) -> u32 {
     let power = sectors.max(1).next_power_of_two().ilog2();
-    power.min(MOST_CLASSES - 1)
+    power.min(MAX_CLASSES - 1)
 }
 
 /// Share of each class.
 fn in_classes(cdf: &Cdf) -> Vec<f64> {
-    let mut shares = vec![0.0; MOST_CLASSES as usize];
+    let mut shares = vec![0.0; MAX_CLASSES as usize];
     let mut before = 0.0;
     for (sectors, share) in cdf.shares() {
         shares[class(sectors) as usize] += share - before;

@@ -9,7 +9,7 @@ use crate::table::{Table, shorten, shorten_path};
 use crate::units::{count, of, percent, share, size, time};
 
 /// Rows of the table; the JSON has up to a thousand.
-const MOST_ROWS: usize = 16;
+const MAX_ROWS: usize = 16;
 /// Columns for a program's name.
 const PROGRAM: usize = 24;
 /// Columns for a file's path in a sentence.
@@ -228,7 +228,7 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
 
 fn of_guest(analysis: &Analysis, calls: &[CallRow], guest: &GuestCalls, page: &mut Page) {
     page.section(&title(analysis, guest));
-    let programs = programs(calls, &guest.guest, MOST_ROWS);
+    let programs = programs(calls, &guest.guest, MAX_ROWS);
     let mut header = vec!["call"];
     header.extend(COLUMNS);
     let mut table = Table::new(&header);
@@ -257,8 +257,8 @@ fn of_guest(analysis: &Analysis, calls: &[CallRow], guest: &GuestCalls, page: &m
         page.line(&line);
     }
     let n_rows = calls.iter().filter(|row| row.guest == guest.guest).count();
-    if n_rows > MOST_ROWS {
-        let more = of((n_rows - MOST_ROWS) as u64, "more row", "more rows");
+    if n_rows > MAX_ROWS {
+        let more = of((n_rows - MAX_ROWS) as u64, "more row", "more rows");
         page.paragraph(&format!("{more} in the JSON, all with less time."));
     }
     if programs

@@ -9,7 +9,7 @@ use crate::table::wrap;
 use crate::units::of;
 
 /// Disks that one line names.
-const MOST_DISKS: usize = 4;
+const MAX_DISKS: usize = 4;
 /// Columns that explanation and advice are set in by.
 const INDENT: &str = "      ";
 
@@ -62,7 +62,7 @@ pub(crate) fn unjudged(analysis: &Analysis) -> Vec<String> {
 
 /// `a, b and 3 more`.
 fn names(disks: &[String]) -> String {
-    let (shown, others) = disks.split_at(disks.len().min(MOST_DISKS));
+    let (shown, others) = disks.split_at(disks.len().min(MAX_DISKS));
     match others.len() {
         0 => shown.join(", "),
         n => format!("{} and {n} more", shown.join(", ")),

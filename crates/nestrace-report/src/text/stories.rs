@@ -11,7 +11,7 @@ use crate::units::{percent, share, size, time};
 /// Columns of the drawn bar.
 const BAR: usize = 30;
 /// Children of one span that are listed: the first, then the last of them.
-const MOST_CHILDREN: usize = 16;
+const MAX_CHILDREN: usize = 16;
 const FIRST_CHILDREN: usize = 10;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
@@ -93,8 +93,8 @@ fn branch(span: &StorySpan, first: &str, rest: &str, page: &mut Page) {
     let room = page.options.width.saturating_sub(head.chars().count());
     page.line(&format!("{head}{}", describe(span, room)));
     let n = span.children.len();
-    let hidden = if n > MOST_CHILDREN {
-        FIRST_CHILDREN..n - (MOST_CHILDREN - FIRST_CHILDREN)
+    let hidden = if n > MAX_CHILDREN {
+        FIRST_CHILDREN..n - (MAX_CHILDREN - FIRST_CHILDREN)
     } else {
         n..n
     };

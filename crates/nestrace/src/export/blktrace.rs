@@ -27,7 +27,7 @@ const MAX_CPUS: u16 = 4096;
 /// Bytes that wait in all files together before they are written, and in one.
 const ALL_BUFFERS: usize = 64 << 20;
 const LEAST_BUFFER: usize = 8 << 10;
-const MOST_BUFFER: usize = 256 << 10;
+const MAX_BUFFER: usize = 256 << 10;
 
 /// The files of all processors.
 struct Files<'a> {
@@ -55,13 +55,13 @@ impl<'a> Files<'a> {
             by_cpu: BTreeMap::new(),
             numbers: BTreeMap::new(),
             n_records: 0,
-            buffer: MOST_BUFFER,
+            buffer: MAX_BUFFER,
         })
     }
 
     /// So many will be open at once.
     fn expect(&mut self, n: usize) -> Result<(), Failure> {
-        self.buffer = (ALL_BUFFERS / n.max(1)).clamp(LEAST_BUFFER, MOST_BUFFER);
+        self.buffer = (ALL_BUFFERS / n.max(1)).clamp(LEAST_BUFFER, MAX_BUFFER);
         Ok(open_files::allow(n)?)
     }
 

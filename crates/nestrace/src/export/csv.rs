@@ -34,7 +34,7 @@ mod table;
 use table::Table;
 
 /// Names of threads that are remembered; a guest can make up more.
-const MOST_THREADS: usize = 1 << 17;
+const MAX_THREADS: usize = 1 << 17;
 
 /// Columns of the requests.
 const REQUESTS: [&str; 17] = [
@@ -206,7 +206,7 @@ impl RequestTable<'_> {
                 if self.redacted {
                     redact::event(&mut event);
                 }
-                if threads.len() >= MOST_THREADS {
+                if threads.len() >= MAX_THREADS {
                     threads.clear();
                 }
                 threads.insert(event.tid, event.thread_name());

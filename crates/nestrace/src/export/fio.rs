@@ -28,7 +28,7 @@ const HEADER: &str = "fio version 3 iolog\n";
 /// Requests of a light recording that are put into the order of their D: they are known at their C.
 const HELD: usize = 1 << 16;
 /// Devices of one machine; their files are open at once.
-const MOST_DEVICES: usize = 512;
+const MAX_DEVICES: usize = 512;
 /// Characters of a device's name: a file system takes names of 255 bytes.
 const LONGEST_NAME: usize = 100;
 
@@ -158,7 +158,7 @@ impl Logs<'_> {
         };
         let start_ns = *self.start_ns.get_or_insert(issued_ns);
         if !self.by_device.contains_key(&request.dev) {
-            if self.by_device.len() >= MOST_DEVICES {
+            if self.by_device.len() >= MAX_DEVICES {
                 self.n_left_out += 1;
                 return Ok(());
             }
@@ -261,7 +261,7 @@ fn finish(logs: Logs<'_>) -> Result<u8, Failure> {
     }
     if logs.n_left_out > 0 {
         note(format_args!(
-            "{} requests were left out: their devices are beyond the limit of {MOST_DEVICES}",
+            "{} requests were left out: their devices are beyond the limit of {MAX_DEVICES}",
             logs.n_left_out
         ));
     }

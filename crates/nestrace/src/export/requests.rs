@@ -13,7 +13,7 @@ use nestrace_trace::{Event, Kind, Manifest, Source, flags};
 use in_flight::InFlight;
 
 /// Requests in flight that are remembered; more are no queue but lost completions, or a guest's mischief.
-const MOST_OPEN: usize = 1 << 16;
+const MAX_OPEN: usize = 1 << 16;
 
 /// What a request does, as the kernel's statistics group it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,14 +257,14 @@ impl Requests {
 
     /// Gives up the older half of too many.
     fn bound(&mut self, out: &mut impl FnMut(Step)) {
-        if self.open.len() <= MOST_OPEN {
+        if self.open.len() <= MAX_OPEN {
             return;
         }
         let ages = self.open.iter();
         let ages = ages.map(|(pointer, in_flight)| (in_flight.request.issued_ns, *pointer));
         let mut ages: Vec<(Option<u64>, u64)> = ages.collect();
         ages.sort_unstable();
-        for (_, pointer) in ages.into_iter().take(MOST_OPEN / 2) {
+        for (_, pointer) in ages.into_iter().take(MAX_OPEN / 2) {
             let given_up = self.open.remove(&pointer);
             given_up.into_iter().map(ended).for_each(&mut *out);
         }

@@ -18,7 +18,7 @@ use crate::stage::{Ended, Recording, Stage, manifest};
 
 /// What a recorder may use more under attack than without: buffers of one guest, and what its
 /// manifest holds.
-const MOST_MORE_KIB: u64 = 128 << 10;
+const MAX_MORE_KIB: u64 = 128 << 10;
 const ATTACK_S: u64 = 6;
 /// As much as fits through a guest's port in this time: some 1 GiB, and no less than this on a loaded
 /// machine.
@@ -149,7 +149,7 @@ impl Attacked {
         stage.ended_well(case, &ended, "interrupted")?;
         case.holds(
             "the recorder's memory",
-            attacked_kib < quiet_kib + MOST_MORE_KIB,
+            attacked_kib < quiet_kib + MAX_MORE_KIB,
             &format!("{quiet_kib} KiB before, {attacked_kib} KiB at most"),
         );
         case.figure(format!(

@@ -15,7 +15,7 @@ use super::requests::Requests;
 use crate::measure::device::DeviceMeter;
 
 /// Interrupted requests whose addresses may still say what became of them; no queue has as many at once.
-const MOST_WAITING: usize = 1 << 10;
+const MAX_WAITING: usize = 1 << 10;
 
 impl Bio {
     /// Neither merged nor issued, as far as is known.
@@ -42,7 +42,7 @@ impl Requests {
         lent: &mut Lent<'_, O>,
     ) {
         let waiting = self.live.values().filter(|it| it.waits_for_a_word());
-        let too_many = waiting.count() > MOST_WAITING;
+        let too_many = waiting.count() > MAX_WAITING;
         self.live.retain(|_, request| {
             if too_many && request.waits_for_a_word() {
                 ended_unseen(request, gathered);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn losses_without_end_leave_no_more_to_look_through() {
-        let n = 5 * MOST_WAITING as u64;
+        let n = 5 * MAX_WAITING as u64;
         let mut layer = BlockLayer::default();
         let mut lent = Lent {
             observer: &mut (),
@@ -138,7 +138,7 @@ mod tests {
             };
             layer.push(Kind::Issue, &issue, &mut lent);
             layer.interrupted(issue.ts_ns + 500, &mut lent);
-            assert!(layer.requests.live.len() <= MOST_WAITING + 2);
+            assert!(layer.requests.live.len() <= MAX_WAITING + 2);
         }
         layer.requests.all_ended_unseen(&mut layer.gathered);
         // Each of them is reported, whether its address was waited for to the end or not.

@@ -12,10 +12,10 @@ use crate::measure::at_device::Coming;
 use crate::model::operation::Operation;
 use crate::model::owner::Owner;
 use crate::model::span::RequestSpan;
-use crate::model::spare::MOST_LISTED;
+use crate::model::spare::MAX_LISTED;
 
 /// Bios of one request: the probes walk no further either (`MAX_BIOS` in `ebpf/src/block.rs`).
-pub(crate) const MOST_BIOS: u32 = 1024;
+pub(crate) const MAX_BIOS: u32 = 1024;
 
 /// A bio in a request: pointer and generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Request {
     /// The memory of one that has ended, without what few need.
     pub(super) fn into_memory(mut self: Box<Self>) -> Box<Self> {
         self.others.clear();
-        self.others.shrink_to(MOST_LISTED);
+        self.others.shrink_to(MAX_LISTED);
         self
     }
 
@@ -380,7 +380,7 @@ impl BlockLayer {
         lent: &mut Lent<'_, O>,
     ) {
         let device = request.device;
-        if request.n_bios >= MOST_BIOS {
+        if request.n_bios >= MAX_BIOS {
             let reason = lent.reasons.at(event.ts_ns);
             return self.gathered.meter(device).unlinked.count(reason);
         }

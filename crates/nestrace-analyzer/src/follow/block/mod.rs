@@ -35,7 +35,7 @@ use bio::Bio;
 use bios::Bios;
 use gathered::Gathered;
 use interrupted::has_no_end;
-pub(crate) use issue::MOST_BIOS;
+pub(crate) use issue::MAX_BIOS;
 use light::LightRequests;
 pub(crate) use observer::{ClocksOf, Lent, Observed, Observer};
 use requests::Requests;

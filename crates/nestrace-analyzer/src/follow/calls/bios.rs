@@ -4,7 +4,7 @@ use nestrace_abi::flags;
 use nestrace_abi::flags::op;
 use nestrace_trace::Event;
 
-use super::{Calls, Carrier, MOST_CARRIED, MOST_IN_FLIGHT};
+use super::{Calls, Carrier, MAX_CARRIED, MAX_IN_FLIGHT};
 use crate::model::call::{By, Call};
 
 impl Calls {
@@ -14,7 +14,7 @@ impl Calls {
         let direct = self.of_direct_io(event).map(serial_of);
         let is_unnamed =
             direct.is_none() && matches!(event.sub, flags::OWNER_ANONYMOUS | flags::OWNER_DIRECT);
-        if is_unnamed && self.unnamed.len() < MOST_IN_FLIGHT {
+        if is_unnamed && self.unnamed.len() < MAX_IN_FLIGHT {
             self.unnamed.insert(event.tid, event.ts_ns);
         }
         let found = match direct {
@@ -33,7 +33,7 @@ impl Calls {
             }),
         };
         match found {
-            Some((serial, caller)) if self.carried.len() < MOST_CARRIED => {
+            Some((serial, caller)) if self.carried.len() < MAX_CARRIED => {
                 let carrier = Carrier {
                     serial,
                     caller,

@@ -6,7 +6,7 @@ use super::guesses::{Guesses, OfBios, take_guessing};
 use super::line::Line;
 use super::{Extent, in_flush_sequence, needs_flush_behind};
 use crate::model::places::Places;
-use crate::model::spare::MOST_LISTED;
+use crate::model::spare::MAX_LISTED;
 
 /// At the device for so long, a request is passed over for a younger one at its place.
 const LONG_NS: u64 = 100_000_000;
@@ -93,7 +93,7 @@ impl Request {
 
     /// The memory of one that has ended, without what few need.
     pub(super) fn into_memory(mut self) -> Box<OnItsWay> {
-        self.0.bios.clear(MOST_LISTED);
+        self.0.bios.clear(MAX_LISTED);
         self.0
     }
 }
@@ -145,13 +145,13 @@ pub(super) type BySector<T> = Places<Line<T>, 64>;
 
 /// Things at one sector that are distinguished: the oldest of more are forgotten. They are looked through one by
 /// one, and captures are not trusted.
-const MOST_ALIKE: usize = 1 << 10;
+const MAX_ALIKE: usize = 1 << 10;
 
 /// Adds the youngest at `offset`.
 #[inline]
 pub(super) fn put<T>(map: &mut BySector<T>, offset: u64, thing: T) {
     let line = map.get_or_default(offset);
-    if line.len() >= MOST_ALIKE {
+    if line.len() >= MAX_ALIKE {
         line.pop_front();
     }
     line.push_back(thing);

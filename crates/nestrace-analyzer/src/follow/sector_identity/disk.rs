@@ -17,7 +17,7 @@ use crate::follow::block;
 /// Nothing takes longer, or its end was not recorded: the kernel's own time-out is 30 s.
 const STALE_NS: u64 = 120_000_000_000;
 /// Bios of one request that are followed.
-const MOST_BIOS: usize = block::MOST_BIOS as usize;
+const MAX_BIOS: usize = block::MAX_BIOS as usize;
 /// How often the stale are looked for.
 const SWEEP_NS: u64 = 10_000_000_000;
 
@@ -130,7 +130,7 @@ impl Disk {
 
     fn form(&mut self, mut request: Request) {
         self.has_requests = true;
-        request.bios.truncate(MOST_BIOS);
+        request.bios.truncate(MAX_BIOS);
         let extent = request.extent;
         if extent.bytes > 0 {
             put(&mut self.forming_ends, extent.end(), extent.offset);
@@ -217,7 +217,7 @@ impl Disk {
         let mut request = known.unwrap_or_else(|| addresses.request(event.ts_ns, extent));
         request.since_ns = event.ts_ns;
         request.extent = extent;
-        request.bios.truncate(MOST_BIOS);
+        request.bios.truncate(MAX_BIOS);
         request.in_sequence = request.is_in_flush_sequence(event.flags);
         event.object = request.address;
         // A capture of D and C alone (`blktrace -a issue -a complete`) has requests all the same: each of one bio that

@@ -7,7 +7,7 @@ use super::line::Line;
 use crate::model::pointer::PointerMap;
 
 /// Marks that are kept. There are no more bios in flight; what remains is of bios whose end was not seen.
-const MOST_MARKS: usize = 1 << 17;
+const MAX_MARKS: usize = 1 << 17;
 
 /// Bios, by the addresses that they got at Q, that may be another one's.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Guesses {
         if is_one_of_several {
             self.0.extend(taken.bios().map(|bio| (bio, ())));
         }
-        if self.0.len() > MOST_MARKS {
+        if self.0.len() > MAX_MARKS {
             self.forget_the_older();
         }
     }
@@ -47,7 +47,7 @@ impl Guesses {
     #[cold]
     fn forget_the_older(&mut self) {
         let mut bios: Vec<u64> = self.0.keys().copied().collect();
-        let (_, middle, _) = bios.select_nth_unstable(MOST_MARKS / 2);
+        let (_, middle, _) = bios.select_nth_unstable(MAX_MARKS / 2);
         let middle = *middle;
         self.0.retain(|bio, ()| *bio > middle);
     }

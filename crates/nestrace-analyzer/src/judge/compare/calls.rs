@@ -19,7 +19,7 @@ use super::matching;
 use super::metric::Key;
 
 /// Pairs that are compared.
-const MOST_PAIRS: usize = 32;
+const MAX_PAIRS: usize = 32;
 /// Why the spread of a pair is not known.
 const NO_SERIES: &str =
     "more than a hundred programs and files took more time, so its sums by time were not kept";
@@ -92,7 +92,7 @@ pub(super) fn compared(analyses: Both<&Analysis>) -> ComparedCalls {
         (row.guest.clone(), row.process.clone(), row.op, file)
     };
     pairs.sort_by_cached_key(|pair| (Reverse(sum_ns(pair)), name(pair)));
-    pairs.truncate(MOST_PAIRS);
+    pairs.truncate(MAX_PAIRS);
     let left = |rows: &[CallRow]| rows.len().saturating_sub(pairs.len()) as u64;
     ComparedCalls {
         left: Both {

@@ -46,7 +46,7 @@ use matching::Pair;
 pub use student::normal_below;
 
 /// Devices that are compared; a comparison stays small whatever the machine has.
-const MOST_DEVICES: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// What `a` and `b` say side by side.
 #[must_use]
@@ -158,7 +158,7 @@ impl Comparison {
             let left = |analysis: &Analysis, taken: &dyn Fn(usize) -> bool| -> Vec<usize> {
                 let devices = analysis.devices.iter().enumerate();
                 let free = devices.filter(|(place, it)| it.side == side && !taken(*place));
-                free.map(|(place, _)| place).take(MOST_DEVICES).collect()
+                free.map(|(place, _)| place).take(MAX_DEVICES).collect()
             };
             let a = left(analyses.a, &|place| taken.iter().any(|it| it.a == place));
             let b = left(analyses.b, &|place| taken.iter().any(|it| it.b == place));

@@ -11,11 +11,11 @@ use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
 
 /// Ended commits that are kept.
-const MOST_ENDED: usize = 1 << 12;
+const MAX_ENDED: usize = 1 << 12;
 /// Commits under way: a journal has one.
-const MOST_OPEN: usize = 1 << 10;
+const MAX_OPEN: usize = 1 << 10;
 /// Bios of one commit that are kept.
-const MOST_BIOS: usize = 1 << 14;
+const MAX_BIOS: usize = 1 << 14;
 
 /// A commit.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Commits {
     /// Takes an event of a journal; returns commits that no call needs any more.
     pub(super) fn event(&mut self, kind: Kind, event: &Event) -> Option<Commit> {
         match kind {
-            Kind::JournalCommitStart if self.open.len() < MOST_OPEN => {
+            Kind::JournalCommitStart if self.open.len() < MAX_OPEN => {
                 let commit = Commit {
                     tid: event.tid,
                     transaction: event.object as u32,
@@ -60,7 +60,7 @@ impl Commits {
                 }
                 commit.end_ns = event.ts_ns;
                 self.ended.push_back(commit);
-                let too_many = self.ended.len() > MOST_ENDED;
+                let too_many = self.ended.len() > MAX_ENDED;
                 too_many.then(|| self.ended.pop_front()).flatten()
             }
             _ => None,
@@ -73,7 +73,7 @@ impl Commits {
         let Some(commit) = open.filter(|commit| bio.queued_ns >= commit.start_ns) else {
             return false;
         };
-        if commit.bios.len() >= MOST_BIOS {
+        if commit.bios.len() >= MAX_BIOS {
             return false;
         }
         commit.bios.push(id);

@@ -20,11 +20,11 @@ use super::waits::{data_of, is_of_trees};
 /// Commits that are kept.
 const MOST: usize = 1 << 10;
 /// Bios of one commit that are kept.
-const MOST_BIOS: usize = 1 << 14;
+const MAX_BIOS: usize = 1 << 14;
 /// Commits of one call.
-const MOST_OF_ONE: usize = 1 << 6;
+const MAX_OF_ONE: usize = 1 << 6;
 /// Threads of the kernel that have come to a commit.
-const MOST_COMMITTERS: usize = 1 << 8;
+const MAX_COMMITTERS: usize = 1 << 8;
 /// `btrfs-transaction`, as long as a thread's name may be: the kernel's thread of each btrfs that does nothing but commit
 /// transactions (`transaction_kthread()`). Workers write for many a commit, so theirs are not known.
 const COMMITTER: &str = "btrfs-transacti";
@@ -67,7 +67,7 @@ pub(super) struct GroupCommits {
 
 /// A call has come to a commit.
 pub(super) fn comes_to(call: &mut Call, commit: CommitId, ts_ns: u64) {
-    if call.commit_waits.len() < MOST_OF_ONE {
+    if call.commit_waits.len() < MAX_OF_ONE {
         call.commit_waits.push(CommitWait { commit, ts_ns });
     } else {
         call.incomplete = true;
@@ -88,7 +88,7 @@ impl GroupCommits {
         let is_one = threads
             .get(event.tid)
             .is_some_and(|it| it.name == COMMITTER);
-        let has_room = self.committers.len() < MOST_COMMITTERS;
+        let has_room = self.committers.len() < MAX_COMMITTERS;
         if is_one && (has_room || self.committers.contains_key(&event.tid)) {
             let wait = CommitWait {
                 commit: CommitId::of(event),
@@ -130,7 +130,7 @@ impl GroupCommits {
             .rev()
             .find(|group| group.commit == commit)
         {
-            let has_room = group.bios.len() < MOST_BIOS;
+            let has_room = group.bios.len() < MAX_BIOS;
             if has_room {
                 group.bios.push(written);
             }

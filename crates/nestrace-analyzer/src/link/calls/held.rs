@@ -5,7 +5,7 @@ use crate::model::pointer::PointerMap;
 use super::pending::Bio;
 
 /// How often bios are held, in all.
-const MOST_HELD: usize = 1 << 19;
+const MAX_HELD: usize = 1 << 19;
 
 /// Held bios, by their numbers in the session.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct HeldBios {
 impl HeldBios {
     /// How many more holders there may be.
     pub(super) const fn room(&self) -> usize {
-        MOST_HELD.saturating_sub(self.held)
+        MAX_HELD.saturating_sub(self.held)
     }
 
     /// Holds a bio for the first time, by as many as it says.

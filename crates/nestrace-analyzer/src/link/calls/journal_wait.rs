@@ -9,7 +9,7 @@ use crate::model::call::{Call, Why};
 use nestrace_abi::flags::op;
 
 /// Programs and files that a row remembers.
-const MOST_BEHIND: usize = 8;
+const MAX_BEHIND: usize = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl JournalWait {
 impl Row {
     /// Syncs of this row waited for a commit of another one.
     pub(super) fn waits_behind(&mut self, waiter: Waiter) {
-        if self.behind.len() < MOST_BEHIND && !self.behind.contains(&waiter) {
+        if self.behind.len() < MAX_BEHIND && !self.behind.contains(&waiter) {
             self.behind.push(waiter);
         }
     }

@@ -8,9 +8,9 @@ use crate::model::call::Call;
 use crate::model::span::{BioClock, Span};
 
 /// Each holds a tree.
-const MOST_KEPT: usize = 100_000;
+const MAX_KEPT: usize = 100_000;
 /// Calls that wait until the clock is known.
-const MOST_EARLY: usize = 1 << 16;
+const MAX_EARLY: usize = 1 << 16;
 
 /// A call with its tree on the guest's clock.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl KeptCalls {
             return Some(call);
         }
         let first = self.early.front()?;
-        let goes = self.early.len() > MOST_EARLY || may_go(&first.call);
+        let goes = self.early.len() > MAX_EARLY || may_go(&first.call);
         goes.then(|| self.early.pop_front()).flatten()
     }
 
@@ -101,12 +101,12 @@ impl KeptCalls {
         match self.asked {
             Some(StoryChoice::Io(number)) => number == call.serial,
             Some(StoryChoice::Slowest(most)) => {
-                let most = most.min(MOST_KEPT);
+                let most = most.min(MAX_KEPT);
                 let least = self.kept.peek().filter(|_| self.kept.len() >= most);
                 let latency_ns = call.end_ns.saturating_sub(call.start_ns);
                 most > 0 && least.is_none_or(|Reverse(least)| least.key().0 < latency_ns)
             }
-            Some(StoryChoice::All) => self.one_by_one || self.kept.len() < MOST_KEPT,
+            Some(StoryChoice::All) => self.one_by_one || self.kept.len() < MAX_KEPT,
             None => false,
         }
     }
@@ -121,7 +121,7 @@ impl KeptCalls {
         }
         self.kept.push(Reverse(call));
         if let Some(StoryChoice::Slowest(most)) = self.asked
-            && self.kept.len() > most.min(MOST_KEPT)
+            && self.kept.len() > most.min(MAX_KEPT)
         {
             self.kept.pop();
         }

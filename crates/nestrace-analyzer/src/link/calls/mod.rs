@@ -67,9 +67,9 @@ use waits::{data_of, may_be_waited_for, waits};
 use xfs_log::XfsLogs;
 
 /// Ended calls that wait for the links of their bios.
-const MOST_PENDING: usize = 1 << 16;
+const MAX_PENDING: usize = 1 << 16;
 /// Bios of one call.
-const MOST_OF_ONE: usize = 1 << 14;
+const MAX_OF_ONE: usize = 1 << 14;
 /// Between two looks for commits that no call needs any more.
 const SWEEP_NS: u64 = 1_000_000_000;
 
@@ -300,7 +300,7 @@ impl CallLinks {
         let mut holders = 0;
         let room = self.bios.room();
         let mut hold = |call: &mut Call, why, own| {
-            if call.bios.len() < MOST_OF_ONE && (holders as usize) < room {
+            if call.bios.len() < MAX_OF_ONE && (holders as usize) < room {
                 call.bios.push(waited(why, own));
                 holders += 1;
             } else {
@@ -399,7 +399,7 @@ impl CallLinks {
         }
         if pending.open == 0 {
             self.finish_call(pending, threads);
-        } else if self.pending.len() < MOST_PENDING {
+        } else if self.pending.len() < MAX_PENDING {
             self.pending.insert(serial, pending);
         } else {
             self.give_up(pending, threads);

@@ -9,11 +9,11 @@ use crate::model::call::{Call, FileId, PAGE_FAULT, Why};
 use crate::model::pointer::PointerMap;
 
 /// File systems that are counted.
-const MOST_MOUNTS: usize = 1 << 10;
+const MAX_MOUNTS: usize = 1 << 10;
 /// Files of threads that remember where they were read last; then all is forgotten.
-const MOST_PLACES: usize = 1 << 14;
+const MAX_PLACES: usize = 1 << 14;
 /// Programs on files that are named.
-const MOST_WAITERS: usize = 1 << 12;
+const MAX_WAITERS: usize = 1 << 12;
 
 /// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,7 +100,7 @@ impl PageCacheCalls {
         if call.caller.op != op::READ || call.direct || bytes == 0 {
             return false;
         }
-        if self.places.len() >= MOST_PLACES {
+        if self.places.len() >= MAX_PLACES {
             self.places.clear();
         }
         let end = call.offset.saturating_add(bytes);
@@ -109,7 +109,7 @@ impl PageCacheCalls {
     }
 
     fn mount(&mut self, dev: u32) -> Option<&mut CallWaits> {
-        if self.mounts.len() >= MOST_MOUNTS && !self.mounts.contains_key(&dev) {
+        if self.mounts.len() >= MAX_MOUNTS && !self.mounts.contains_key(&dev) {
             return None;
         }
         Some(self.mounts.entry(dev).or_default())
@@ -121,7 +121,7 @@ impl PageCacheCalls {
         }
         if let Some(sum) = self.waiters.get_mut(&who) {
             add(sum, ns);
-        } else if self.waiters.len() < MOST_WAITERS {
+        } else if self.waiters.len() < MAX_WAITERS {
             self.waiters.insert(who, ns);
         }
     }

@@ -15,13 +15,13 @@ use crate::result::segments::Segment;
 use crate::result::sums::CallSums;
 
 /// Rows that are kept; where there are more, the ones with the least time become one for each program and operation.
-const MOST_ROWS: usize = 1 << 12;
+const MAX_ROWS: usize = 1 << 12;
 /// Rows with sums by time, some 250 KB each. Where there are more, the half with the least time loses them.
-const MOST_SERIES: usize = 1 << 7;
+const MAX_SERIES: usize = 1 << 7;
 /// Programs that have names of their own.
-const MOST_PROGRAMS: usize = 1 << 12;
+const MAX_PROGRAMS: usize = 1 << 12;
 /// Other files that a row remembers.
-const MOST_OTHERS: usize = 64;
+const MAX_OTHERS: usize = 64;
 
 /// What a row is about. [`ANY_FILE`] stands for the files of rows that were summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,7 +111,7 @@ impl Row {
         let mut others = self.others.iter_mut();
         if let Some(known) = others.find(|it| (it.0, it.1) == (file, program)) {
             known.2 = known.2.saturating_add(bytes);
-        } else if self.others.len() < MOST_OTHERS {
+        } else if self.others.len() < MAX_OTHERS {
             self.others.push((file, program, bytes));
         }
     }
@@ -168,7 +168,7 @@ impl Programs {
         if let Some(known) = self.by_name.get(&name) {
             return *known;
         }
-        let name = if self.names.len() < MOST_PROGRAMS {
+        let name = if self.names.len() < MAX_PROGRAMS {
             name
         } else {
             String::from("…")
@@ -197,7 +197,7 @@ impl Rows {
             file: caller.file,
             op: caller.op,
         };
-        let full = self.rows.len() >= MOST_ROWS || self.with_series >= MOST_SERIES;
+        let full = self.rows.len() >= MAX_ROWS || self.with_series >= MAX_SERIES;
         if full && !self.rows.contains_key(&key) {
             self.make_room();
         }
@@ -210,10 +210,10 @@ impl Rows {
 
     #[cold]
     fn make_room(&mut self) {
-        if self.rows.len() >= MOST_ROWS {
+        if self.rows.len() >= MAX_ROWS {
             self.sum_up();
         }
-        if self.with_series >= MOST_SERIES {
+        if self.with_series >= MAX_SERIES {
             self.drop_series();
         }
         let rows = self.rows.values();
@@ -274,14 +274,14 @@ mod tests {
         for inode in 0..1_000u64 {
             let row = rows.at(0, of_file(inode));
             row.latency.record(if inode < 10 { 1_000_000 } else { 1 });
-            assert!(rows.with_series <= MOST_SERIES);
+            assert!(rows.with_series <= MAX_SERIES);
         }
         for inode in 0..10 {
             assert!(rows.at(0, of_file(inode)).series.is_some(), "{inode}");
         }
         let kept = rows.rows.values().filter(|row| row.series.is_some());
         let kept = kept.count();
-        assert!((MOST_SERIES / 2..=MOST_SERIES).contains(&kept), "{kept}");
+        assert!((MAX_SERIES / 2..=MAX_SERIES).contains(&kept), "{kept}");
         // One that lost them does not begin anew: the sums would not be of the whole recording.
         assert!(rows.at(0, of_file(10)).series.is_none());
     }

@@ -12,9 +12,9 @@ use crate::result::analysis::{CallFile, CallOperation, CallRow, GuestCalls, Othe
 use crate::result::side::Side;
 
 /// Rows of one guest that stand alone in the result.
-const MOST_ROWS: usize = 1000;
+const MAX_ROWS: usize = 1000;
 /// Other files that a row names.
-const MOST_OTHERS: usize = 8;
+const MAX_OTHERS: usize = 8;
 
 impl CallLinks {
     /// `guest_calls[]` of this session.
@@ -43,13 +43,13 @@ impl CallLinks {
         let all = self.rows.sorted();
         let alone = all.iter().filter(|(key, _)| key.file != ANY_FILE);
         let mut rows: Vec<CallRow> = alone
-            .take(MOST_ROWS)
+            .take(MAX_ROWS)
             .map(|(key, row)| self.row(*key, row, side))
             .collect();
         let mut rest: Vec<(u8, Row)> = Vec::new();
         let summed = all.iter().filter(|(key, _)| key.file == ANY_FILE);
         let further = all.iter().filter(|(key, _)| key.file != ANY_FILE);
-        for (key, row) in further.skip(MOST_ROWS).chain(summed) {
+        for (key, row) in further.skip(MAX_ROWS).chain(summed) {
             match rest.iter_mut().find(|(op, _)| *op == key.op) {
                 Some((_, sum)) => sum.merge(row),
                 None => {
@@ -113,7 +113,7 @@ impl CallLinks {
 pub(super) fn others_data(links: &CallLinks, row: &Row, side: &GuestSide) -> Vec<OthersData> {
     let mut others = row.others.clone();
     others.sort_by_key(|(file, program, bytes)| (std::cmp::Reverse(*bytes), *file, *program));
-    let others = others.into_iter().take(MOST_OTHERS);
+    let others = others.into_iter().take(MAX_OTHERS);
     let named = others.map(|(id, program, bytes)| OthersData {
         process: program.map(|program| links.program(program)),
         file: file(id, side),

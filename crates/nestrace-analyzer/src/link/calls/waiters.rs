@@ -3,7 +3,7 @@
 use crate::model::call::FileId;
 
 /// Waiters of a commit that are remembered; of a commit with more, not all are known.
-const MOST_WAITERS: usize = 8;
+const MAX_WAITERS: usize = 8;
 
 /// A file that was synced, and by which program.
 pub(super) type Waiter = (FileId, u32);
@@ -20,7 +20,7 @@ impl Waiters {
         if self.known.contains(&waiter) {
             return;
         }
-        if self.known.len() < MOST_WAITERS {
+        if self.known.len() < MAX_WAITERS {
             self.known.push(waiter);
         } else {
             self.more = true;

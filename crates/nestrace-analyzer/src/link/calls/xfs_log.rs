@@ -12,11 +12,11 @@ use crate::model::call::{Call, LogWait, LogWrite, WaitedBio, Why};
 use crate::model::span::BioSpan;
 
 /// File systems that are distinguished where no event names a write.
-const MOST_FILE_SYSTEMS: usize = 64;
+const MAX_FILE_SYSTEMS: usize = 64;
 /// Waits of workers that are kept: a log has 8 writes.
-const MOST_WORKERS: usize = 1 << 6;
+const MAX_WORKERS: usize = 1 << 6;
 /// Waits, and writes, of one call.
-const MOST_OF_ONE: usize = 1 << 8;
+const MAX_OF_ONE: usize = 1 << 8;
 /// First `sub` of `Kind::LogWait` with which the write has ended (`XLOG_STATE_DONE_SYNC`), and the one before any write.
 const ENDED: u8 = 3;
 const NO_WRITE: u8 = 0;
@@ -35,7 +35,7 @@ pub(super) struct XfsLogs {
 impl XfsLogs {
     /// A thread forces the log.
     pub(super) fn forces(&mut self, call: Option<&mut Call>, event: &Event) {
-        if !self.forced.contains(&event.dev) && self.forced.len() < MOST_FILE_SYSTEMS {
+        if !self.forced.contains(&event.dev) && self.forced.len() < MAX_FILE_SYSTEMS {
             self.forced.push(event.dev);
         }
         if let Some(call) = call {
@@ -54,10 +54,10 @@ impl XfsLogs {
             ts_ns: event.ts_ns,
         };
         match call {
-            Some(call) if call.log_waits.len() < MOST_OF_ONE => call.log_waits.push(wait),
+            Some(call) if call.log_waits.len() < MAX_OF_ONE => call.log_waits.push(wait),
             Some(call) => call.incomplete = true,
             None => {
-                if self.workers.len() >= MOST_WORKERS {
+                if self.workers.len() >= MAX_WORKERS {
                     self.workers.pop_front();
                 }
                 self.workers.push_back(wait);
@@ -67,7 +67,7 @@ impl XfsLogs {
 
     /// A write has ended that a call holds.
     pub(super) fn ended(call: &mut Call, bio: &BioSpan, id: u64) {
-        if call.log_writes.len() < MOST_OF_ONE {
+        if call.log_writes.len() < MAX_OF_ONE {
             call.log_writes.push(LogWrite {
                 id,
                 bio: bio.pointer,
@@ -260,8 +260,8 @@ mod tests {
                 },
             );
         }
-        assert_eq!(logs.workers.len(), MOST_WORKERS);
-        assert_eq!(logs.forced.len(), MOST_FILE_SYSTEMS);
-        assert!(fsync.log_waits.len() <= MOST_OF_ONE && fsync.incomplete);
+        assert_eq!(logs.workers.len(), MAX_WORKERS);
+        assert_eq!(logs.forced.len(), MAX_FILE_SYSTEMS);
+        assert!(fsync.log_waits.len() <= MAX_OF_ONE && fsync.incomplete);
     }
 }

@@ -24,11 +24,11 @@ const KEEP_NS: u64 = 60_000_000_000;
 const SWEEP_NS: u64 = 5_000_000_000;
 /// Requests that may be kept: twice as many as the clock holds back. A guest can send more whose bios never
 /// come.
-const MOST_REQUESTS: usize = 1 << 17;
+const MAX_REQUESTS: usize = 1 << 17;
 
 /// Bios that may wait, and the requests that they wait for: of as many requests as the clock holds back, each
 /// has four bios then.
-const MOST_WAITING: usize = 1 << 19;
+const MAX_WAITING: usize = 1 << 19;
 /// A guest request's QEMU request.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -142,13 +142,13 @@ impl Join {
 
     /// Gives up the older ones of too many that wait: the clock holds back far fewer.
     fn bound(&mut self) {
-        if self.waiting <= MOST_WAITING {
+        if self.waiting <= MAX_WAITING {
             return;
         }
         let mut ids: Vec<u64> = self.bios.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            if self.waiting <= MOST_WAITING / 2 {
+            if self.waiting <= MAX_WAITING / 2 {
                 break;
             }
             if let Some(bio) = self.take_waiting(id) {
@@ -243,10 +243,10 @@ impl Join {
 
     /// Forgets old requests: the Q of their bios, or their own last C, was not recorded.
     fn sweep(&mut self, now_ns: u64) {
-        if self.requests.len() > MOST_REQUESTS {
+        if self.requests.len() > MAX_REQUESTS {
             // Their serials ascend.
             let mut serials: Vec<u64> = self.requests.keys().copied().collect();
-            let (older, ..) = serials.select_nth_unstable(MOST_REQUESTS / 2);
+            let (older, ..) = serials.select_nth_unstable(MAX_REQUESTS / 2);
             self.forget(older);
         }
         if now_ns < self.swept_ns.saturating_add(SWEEP_NS) {

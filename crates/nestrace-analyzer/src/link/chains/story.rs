@@ -12,7 +12,7 @@ use crate::result::analysis::{Story, StorySegment, StorySpan};
 use crate::result::segments::Segment;
 
 /// Each holds a tree: some 100 MB for this many.
-const MOST_STORIES: usize = 100_000;
+const MAX_STORIES: usize = 100_000;
 /// Loop devices over loop devices: deeper than any stack, and input is not trusted.
 const DEEPEST: usize = 64;
 
@@ -120,17 +120,17 @@ impl Stories {
         });
         match self.asked {
             Some(StoryChoice::Io(number))
-                if kept.0.chain.number == number && self.kept.len() < MOST_STORIES =>
+                if kept.0.chain.number == number && self.kept.len() < MAX_STORIES =>
             {
                 self.kept.push(kept);
             }
             Some(StoryChoice::Slowest(most)) => {
                 self.kept.push(kept);
-                if self.kept.len() > most.min(MOST_STORIES) {
+                if self.kept.len() > most.min(MAX_STORIES) {
                     self.kept.pop();
                 }
             }
-            Some(StoryChoice::All) if self.kept.len() < MOST_STORIES => self.kept.push(kept),
+            Some(StoryChoice::All) if self.kept.len() < MAX_STORIES => self.kept.push(kept),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::corridor::Corridor;
 use super::fitting::Fitting;
 use super::misses::{CONSENSUS, MISS_WEIGHS, Search};
-use super::pairing::{MOST_GUESTS, Pairing};
+use super::pairing::{MAX_GUESTS, Pairing};
 use super::pending::State;
 use super::request::{Band, GuestRequest, UnpairedReason};
 use super::search::{self, Wanted};
@@ -81,11 +81,7 @@ impl Pairing {
         }
         let found = self.look(from, search.first, end);
         let step = found.is_some_and(|found| self.take_offset(found, from, search.first));
-        let most = if search.first {
-            MOST_GUESTS
-        } else {
-            DOUBT_ENDS
-        };
+        let most = if search.first { MAX_GUESTS } else { DOUBT_ENDS };
         if found.is_some() || end || (n_guests >= most && !search.first) {
             self.search = None;
             self.misses.score = 0;
@@ -245,7 +241,7 @@ mod tests {
     use crate::model::clocks::HostNs;
 
     /// As many as may wait.
-    const WAITING: u64 = MOST_GUESTS as u64;
+    const WAITING: u64 = MAX_GUESTS as u64;
     /// For each waiting request: once to index it, and a few halvings for both clocks, back and forth.
     const STEPS: u64 = 4 * 72 * WAITING;
 

@@ -33,15 +33,15 @@ const BAND_KEPT_NS: u64 = 1_000_000_000;
 /// A request waits so long at most for a later one that shows the clock to have gone on.
 const FRESH_HOLDS_NS: u64 = 2_000_000_000;
 /// Host requests that may wait. More of them mean that the guest's stream has a gap.
-const MOST_HOSTS: usize = 1 << 17;
+const MAX_HOSTS: usize = 1 << 17;
 /// Guest requests that may wait. More of them mean that the host's stream has a gap.
-pub(super) const MOST_GUESTS: usize = 1 << 16;
+pub(super) const MAX_GUESTS: usize = 1 << 16;
 /// Requests of both sides after which an offset without a single pair is no reason to wait.
 const UNTRUSTED: usize = 256;
 /// A doubt keeps requests from being reported for so long at most.
 const DOUBT_HOLDS_NS: u64 = 10_000_000_000;
 /// Later times than 146 years after boot are damage.
-const MOST_NS: u64 = 1 << 62;
+const MAX_NS: u64 = 1 << 62;
 
 /// Pairs the requests of one guest session with QEMU's, and keeps its clock.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Pairing {
     /// Takes a request that has completed in the guest.
     pub fn guest_request(&mut self, request: GuestRequest) {
         let damaged =
-            request.completed_ns < request.issued_ns || request.completed_ns > GuestNs(MOST_NS);
+            request.completed_ns < request.issued_ns || request.completed_ns > GuestNs(MAX_NS);
         match self.devices.disk(request.device) {
             _ if damaged => self.unpaired(request.serial, UnpairedReason::NoMatch),
             Ok(Some(disk)) => self.ties.pending.add_guest(disk, request),
@@ -134,7 +134,7 @@ impl Pairing {
 
     /// Takes a request that QEMU has completed.
     pub fn host_request(&mut self, request: HostRequest) {
-        if request.end_ns < request.start_ns || request.end_ns > HostNs(MOST_NS) {
+        if request.end_ns < request.start_ns || request.end_ns > HostNs(MAX_NS) {
             self.outcomes.push_back(Outcome::Unclaimed(request.serial));
             return;
         }
@@ -313,7 +313,7 @@ impl Pairing {
             return self.guest_ns.saturating_sub(lag_ns);
         }
         let lo_ns = self.ties.timeline.band(at_ns).map_or(0, |band| band.lo_ns);
-        let by_host = self.host_ns.min(HostNs(MOST_NS)).in_guest(lo_ns);
+        let by_host = self.host_ns.min(HostNs(MAX_NS)).in_guest(lo_ns);
         self.guest_ns.min(by_host).saturating_sub(lag_ns)
     }
 
@@ -323,7 +323,7 @@ impl Pairing {
         self.tied_before = self.tied_before.max(self.ties.pending.guests.first());
         loop {
             let number = self.tied_before;
-            let crowded = self.ties.pending.guests.len() > MOST_GUESTS;
+            let crowded = self.ties.pending.guests.len() > MAX_GUESTS;
             let Some(entry) = self.ties.pending.guests.get(number) else {
                 return false;
             };
@@ -382,7 +382,7 @@ impl Pairing {
             if number >= self.tied_before {
                 return;
             }
-            let crowded = self.ties.pending.guests.len() > MOST_GUESTS;
+            let crowded = self.ties.pending.guests.len() > MAX_GUESTS;
             let Some(entry) = self.ties.pending.guests.get(number) else {
                 return;
             };
@@ -411,7 +411,7 @@ impl Pairing {
             .get(self.ties.pending.guests.first());
         let oldest_ns = oldest.map_or(self.guest_ns, |entry| entry.request.issued_ns);
         let oldest_ns = oldest_ns.min(self.late_ns());
-        if oldest_ns < GuestNs(MOST_NS) {
+        if oldest_ns < GuestNs(MAX_NS) {
             self.ties
                 .timeline
                 .forget_before(oldest_ns.saturating_sub(BAND_KEPT_NS));
@@ -435,7 +435,7 @@ impl Pairing {
         if self.guest_ns < GuestNs::MAX {
             untied_ns = untied_ns.min(self.trusted_ns);
         }
-        let band = self.ties.timeline.band(untied_ns.min(GuestNs(MOST_NS)));
+        let band = self.ties.timeline.band(untied_ns.min(GuestNs(MAX_NS)));
         let hi_ns = band.map_or(0, |band| band.hi_ns);
         loop {
             let number = self.ties.pending.hosts.first();
@@ -443,7 +443,7 @@ impl Pairing {
                 return;
             };
             let end_ns = entry.request.end_ns.in_guest(hi_ns);
-            let crowded = self.ties.pending.hosts.len() > MOST_HOSTS;
+            let crowded = self.ties.pending.hosts.len() > MAX_HOSTS;
             let late = settled && end_ns.saturating_add(HOST_WAITS_NS) < untied_ns;
             if entry.state != State::Waiting || !(late || crowded || end) {
                 return;

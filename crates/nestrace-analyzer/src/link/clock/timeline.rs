@@ -13,7 +13,7 @@ use crate::model::clocks::GuestNs;
 /// clock to be wrong by.
 pub(crate) const UNCORRECTED_PPM: u32 = 500;
 /// More than any two kernels make of their clocks, parts per million.
-const MOST_RHO_PPM: u32 = 300_000;
+const MAX_RHO_PPM: u32 = 300_000;
 /// Pieces whose bands are kept for requests that were in flight when they ended.
 const KEPT: usize = 16;
 
@@ -141,7 +141,7 @@ impl Timeline {
     pub(super) fn new(rho_ppm: u32) -> Self {
         let rho_ppm = match rho_ppm {
             0 => UNCORRECTED_PPM,
-            ppm => ppm.min(MOST_RHO_PPM),
+            ppm => ppm.min(MAX_RHO_PPM),
         };
         let rho_ppm = u64::from(rho_ppm);
         Self {

@@ -197,12 +197,11 @@ impl Session {
         if !within {
             return;
         }
-        if kind.source() == Source::Cpu && event.ts_ns < plausible::MOST_NS {
+        if kind.source() == Source::Cpu && event.ts_ns < plausible::MAX_NS {
             let mut states = self.cpu.guest.borrow_mut();
             return states.event(kind, event, &self.threads);
         }
-        if matches!(kind.source(), Source::File | Source::HostFs)
-            && event.ts_ns < plausible::MOST_NS
+        if matches!(kind.source(), Source::File | Source::HostFs) && event.ts_ns < plausible::MAX_NS
         {
             self.calls.event(kind, event, &self.threads);
         }

@@ -52,7 +52,7 @@ use stacked::Stacked;
 
 /// Ended requests of host bios that have not ended: more are of bios whose end was lost, in a damaged
 /// recording. They are forgotten, and the bio is marked.
-const MOST_REQUESTS: usize = 1 << 16;
+const MAX_REQUESTS: usize = 1 << 16;
 /// Block events between two looks at that.
 const BOUND_EVENTS: u64 = 1 << 14;
 
@@ -200,7 +200,7 @@ impl HostSide {
         block.requests.clear();
         self.block_events += 1;
         if self.block_events.is_multiple_of(BOUND_EVENTS) {
-            block.forget_requests_beyond(MOST_REQUESTS);
+            block.forget_requests_beyond(MAX_REQUESTS);
         }
         for bio in block.bios.drain(..) {
             if self.stacked.keep(&bio, layers.images) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::model::ids::{DiskId, ImageId};
 
 /// Ranges that may wait for a reader. What finds no room counts neither as used nor as unused.
-const MOST_RANGES: usize = 1 << 16;
+const MAX_RANGES: usize = 1 << 16;
 
 /// What was read ahead and not asked for yet.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ impl ReadAhead {
     }
 
     fn wait(&mut self, file: ImageId, (start, end): (u64, u64), disk: DiskId) {
-        if self.waiting.len() < MOST_RANGES {
+        if self.waiting.len() < MAX_RANGES {
             self.waiting.insert((file, start), (end, disk));
         } else {
             self.settle(disk, end - start);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_not_called_unused() {
         let mut ahead = ReadAhead::new(1);
-        for n in 0..=MOST_RANGES as u64 {
+        for n in 0..=MAX_RANGES as u64 {
             ahead.read(ImageId(0), (n * 10, n * 10 + 1), DiskId(0));
         }
         assert_eq!(ahead.settled(DiskId(0)), 1);
@@ -121,9 +121,9 @@ mod tests {
     fn what_is_left_of_a_range_has_to_find_room_too() {
         let mut ahead = ReadAhead::new(1);
         ahead.read(ImageId(0), (0, u64::MAX), DiskId(0));
-        for n in 1..=2 * MOST_RANGES as u64 {
+        for n in 1..=2 * MAX_RANGES as u64 {
             ahead.asked(ImageId(0), (n * 10, n * 10 + 1));
         }
-        assert_eq!(ahead.waiting.len(), MOST_RANGES);
+        assert_eq!(ahead.waiting.len(), MAX_RANGES);
     }
 }

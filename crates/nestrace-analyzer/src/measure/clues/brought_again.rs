@@ -10,11 +10,11 @@ use crate::result::dist::Dist;
 
 const PAGE: u64 = 4096;
 /// Pages that are followed.
-const MOST_PAGES: usize = 1 << 16;
+const MAX_PAGES: usize = 1 << 16;
 /// Pages of one bio: 8 MiB. A guest's stream can claim any length.
-const MOST_OF_ONE: u64 = 1 << 11;
+const MAX_OF_ONE: u64 = 1 << 11;
 /// One page in four thousand millions. A guest can choose its inode numbers for their hashes.
-const MOST_ZEROS: u32 = 32;
+const MAX_ZEROS: u32 = 32;
 
 /// What was counted of a disk's files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,14 +79,14 @@ impl BroughtAgain {
     fn pages_of(&self, file: FileId, offset: u64, bytes: u64) -> impl Iterator<Item = u64> + use<> {
         let zeros = self.zeros;
         let first = offset / PAGE;
-        let pages = first..first + bytes.div_ceil(PAGE).min(MOST_OF_ONE);
+        let pages = first..first + bytes.div_ceil(PAGE).min(MAX_OF_ONE);
         let hashes = pages.map(move |page| hash([u64::from(file.dev), file.inode, page]));
         hashes.filter(move |hash| hash.trailing_zeros() >= zeros)
     }
 
     fn bound(&mut self) {
-        while self.pages.len() > MOST_PAGES {
-            if self.zeros == MOST_ZEROS {
+        while self.pages.len() > MAX_PAGES {
+            if self.zeros == MAX_ZEROS {
                 return self.pages.clear();
             }
             self.zeros += 1;
@@ -152,7 +152,7 @@ mod tests {
                 all.read(FIRST, at << 20, 1 << 20);
             }
         }
-        assert!(all.pages.len() <= MOST_PAGES);
+        assert!(all.pages.len() <= MAX_PAGES);
         let counts = all.finish();
         let near = |bytes: u64| (bytes as f64 / (1u64 << 32) as f64 - 1.0).abs() < 0.02;
         assert!(near(counts.distinct_bytes), "{counts:?}");
@@ -164,7 +164,7 @@ mod tests {
     fn a_length_that_no_bio_has_takes_no_time() {
         let mut all = BroughtAgain::default();
         all.read(FIRST, u64::MAX - 100, u64::MAX);
-        assert!(all.pages.len() <= MOST_PAGES);
+        assert!(all.pages.len() <= MAX_PAGES);
         assert_eq!(all.finish().read_bytes, u64::MAX);
     }
 }

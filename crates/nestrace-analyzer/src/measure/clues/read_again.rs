@@ -3,7 +3,7 @@
 use super::ranges::Ranges;
 
 /// Ranges remembered of a disk. What lies scattered over more is not remembered, and counted.
-const MOST_RANGES: usize = 1 << 16;
+const MAX_RANGES: usize = 1 << 16;
 
 /// What was counted of the images of a disk that are read through the page cache.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl ReadAgain {
         if cached {
             self.counts.again_cached_bytes += again;
         }
-        if !before.add(offset, end, MOST_RANGES) {
+        if !before.add(offset, end, MAX_RANGES) {
             self.counts.given_up_bytes += bytes - again;
         }
     }

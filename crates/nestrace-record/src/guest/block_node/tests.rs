@@ -38,7 +38,7 @@ fn show(node: &BlockNode) -> String {
 fn check(blockdevs: &[&str], top: &str, expected: &str) {
     let mut graph = BlockGraph::default();
     for blockdev in blockdevs {
-        graph.add(&options::object(blockdev, Some("driver")).expect("options parse"));
+        graph.add(&option_syntax::object(blockdev, Some("driver")).expect("options parse"));
     }
     let got = graph.resolve(top).map(|n| show(&n));
     assert_eq!(got.as_deref().unwrap_or("none"), expected);
@@ -130,7 +130,7 @@ fn cycles_end() {
 fn references_that_fan_out_end() {
     let quorum = "quorum,node-name=a,children.0=a,children.1=a,children.2=a";
     let mut graph = BlockGraph::default();
-    graph.add(&options::object(quorum, Some("driver")).expect("options parse"));
+    graph.add(&option_syntax::object(quorum, Some("driver")).expect("options parse"));
     assert!(graph.resolve("a").is_some());
     assert!(graph.visits.get() >= MAX_VISITS);
 }

@@ -114,7 +114,7 @@ impl DataSet {
             let is_of_it = match depth {
                 0 => !name.starts_with('.'),
                 1 => name == self.host,
-                _ => depth < MOST_FOLDERS,
+                _ => depth < MAX_FOLDERS,
             };
             if is_folder && is_of_it {
                 self.earlier(&entry.path(), depth + 1, found)?;
@@ -144,7 +144,7 @@ impl DataSet {
 }
 
 /// Folders in each other: a table, `host=`, `guest=`, `date=`.
-const MOST_FOLDERS: usize = 4;
+const MAX_FOLDERS: usize = 4;
 
 impl Drop for DataSet {
     /// What is not in its place by now is nowhere.

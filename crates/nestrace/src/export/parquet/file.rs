@@ -64,7 +64,7 @@ fn about(table: &DataFrame) -> KeyValueMetadata {
 }
 
 /// Files that are open at once; a recording of more guests goes on in further ones.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 
 /// The files of one table: one for each machine and day.
 pub struct Files {
@@ -97,7 +97,7 @@ impl Files {
     ) -> Result<(), Failure> {
         let key = (partition.clone(), date);
         if !self.open.contains_key(&key) {
-            if self.open.len() >= MOST_OPEN {
+            if self.open.len() >= MAX_OPEN {
                 self.finish()?;
             }
             let name = format!("{}-{}", self.stem, self.parts);

@@ -13,7 +13,7 @@ const NONE: &str = "-";
 const LONGEST: usize = 200;
 const DAY_NS: u64 = 86_400_000_000_000;
 /// No recording is longer; damaged time stamps must not make a folder each.
-const MOST_DAYS: u64 = 366;
+const MAX_DAYS: u64 = 366;
 
 /// The machine that rows are about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +122,7 @@ impl Calendar {
         }
         let first = self.start_unix_ns / DAY_NS;
         let day = unix_ns.map_or(first, |ns| u64::try_from(ns).unwrap_or(0) / DAY_NS);
-        Date(Some(day.clamp(first, first + MOST_DAYS)))
+        Date(Some(day.clamp(first, first + MAX_DAYS)))
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(date(u64::MAX), Some(20_777));
         // Beyond what 64 bits say since 1970 it is no time.
         assert_eq!(date(u64::MAX / 2), Some(20_777));
-        assert_eq!(date(u64::MAX / 4), Some(20_777 + MOST_DAYS));
+        assert_eq!(date(u64::MAX / 4), Some(20_777 + MAX_DAYS));
         let unknown = Calendar {
             start_mono_ns: 5,
             start_unix_ns: 0,

@@ -13,11 +13,11 @@ use super::{
 };
 
 /// Threads that have a track of their own, one for each program that they ran; a guest can make up more.
-const MOST_THREADS: usize = 1 << 13;
+const MAX_THREADS: usize = 1 << 13;
 /// Calls that wait for earlier ones: some 20 MB.
-const MOST_WAITING: usize = 1 << 14;
+const MAX_WAITING: usize = 1 << 14;
 /// Arrows of one call.
-const MOST_ARROWS: usize = 1 << 10;
+const MAX_ARROWS: usize = 1 << 10;
 
 /// Puts calls onto the host's clock and hands them on as slices.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Calls {
     /// None yet.
     pub fn new() -> Self {
         Self {
-            waiting: Waiting::of_at_most(MOST_WAITING),
+            waiting: Waiting::of_at_most(MAX_WAITING),
             threads: HashSet::new(),
             n: 0,
         }
@@ -83,7 +83,7 @@ impl Calls {
             name: format!("{} {}", call.process, call.tid),
             rank: i64::from(call.tid),
         };
-        if self.threads.len() >= MOST_THREADS && !self.threads.contains(&thread) {
+        if self.threads.len() >= MAX_THREADS && !self.threads.contains(&thread) {
             return Place {
                 name: String::from("further threads"),
                 rank: i64::MAX,
@@ -100,7 +100,7 @@ fn bios_of<'a>(span: &'a StorySpan, found: &mut Vec<&'a StorySpan>) {
     for child in &span.children {
         if child.layer != StoryLayer::GuestBio {
             bios_of(child, found);
-        } else if found.len() < MOST_ARROWS && !found.iter().any(|known| is_same(known, child)) {
+        } else if found.len() < MAX_ARROWS && !found.iter().any(|known| is_same(known, child)) {
             found.push(child);
         }
     }

@@ -162,13 +162,13 @@ fn a_guest_s_loss_ends_what_was_in_flight() {
 fn too_many_in_flight_are_given_up() {
     let mut requests = Requests::default();
     let mut given_up = 0;
-    for object in 0..3 * MOST_OPEN as u64 {
+    for object in 0..3 * MAX_OPEN as u64 {
         requests.push(&event(object, Kind::Issue, object), |step| {
             given_up += usize::from(matches!(step, Step::Ended(_)));
         });
     }
-    assert!(requests.open.len() <= MOST_OPEN);
-    assert_eq!(given_up + requests.open.len(), 3 * MOST_OPEN);
+    assert!(requests.open.len() <= MAX_OPEN);
+    assert_eq!(given_up + requests.open.len(), 3 * MAX_OPEN);
 }
 
 /// What becomes of the events at one address, ten nanoseconds apart: `D W 0+4096`, `C W 0+4096 rest=4096`, `seq` for a flush
@@ -300,12 +300,12 @@ fn a_completion_is_of_a_request_that_does_the_same() {
 #[test]
 fn parts_that_complete_of_ever_new_requests_are_given_up() {
     let mut requests = Requests::default();
-    for object in 0..3 * MOST_OPEN as u64 {
+    for object in 0..3 * MAX_OPEN as u64 {
         let part = Event {
             related: 4096,
             ..event(object, Kind::Complete, object)
         };
         requests.push(&part, |_| {});
     }
-    assert!(requests.open.len() <= MOST_OPEN);
+    assert!(requests.open.len() <= MAX_OPEN);
 }
