@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::num::NonZero;
-use std::sync::Arc;
 use std::thread;
 
 use datafusion::error::DataFusionError;
@@ -35,7 +34,6 @@ fn report(args: &FleetReportArgs) -> Result<u8, Failure> {
     let threads = threads.min(MAX_THREADS);
     let data_set = DataSet::open(&args.data_set).map_err(|error| refused(&error))?;
     let gathered = gathered::gather(&data_set, threads).map_err(|error| refused(&error))?;
-    let gathered = Arc::new(gathered);
     let n_later = data_set.take_later();
     if n_later > 0 {
         note(format_args!(

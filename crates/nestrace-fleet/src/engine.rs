@@ -1,7 +1,8 @@
 //! The engine: SQL over the tables of a data set, in bounded memory.
 //!
-//! Sorts, groups and joins of more than it may hold go to temporary files. What it holds without a bound is a row for each
-//! disk and operation, whatever the number of recordings.
+//! Sorts, groups and joins of more than it may hold go to temporary files, and so do the rows that a question
+//! uses twice. What it holds without a bound are the values of a median and the names of disks that are counted: some bytes for
+//! each disk and operation.
 
 use std::sync::Arc;
 
@@ -11,12 +12,16 @@ use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::StreamExt;
 
 use crate::gathered::Gathered;
+use crate::joins;
 use crate::scan::Scan;
 use crate::shared::parts;
 use crate::tables::Table;
+use crate::temporary::{TemporaryTable, TemporaryWriter};
 
 /// The questions' tables that are not folders: a row for each bucket of a distribution.
 const VIEWS: &str = "CREATE VIEW disk_latencies AS
@@ -44,21 +49,29 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no folder for temporary files.
-    pub async fn new(gathered: &Arc<Gathered>, memory: usize) -> Result<Self> {
+    pub async fn new(gathered: &Gathered, memory: usize) -> Result<Self> {
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(FairSpillPool::new(memory)))
             .build_arc()?;
         let config = SessionConfig::new()
-            // What goes to many threads is no longer in the order of the hosts, and each of them wants memory. With one, every
-            // join is a hash join, which cannot use temporary files.
+            // What goes to many threads is no longer in the order of the hosts, and each of them wants memory.
             .with_target_partitions(1)
             // Each sort keeps this for its merge; a tenth of the default, so that all of a question's find room.
             .with_sort_spill_reservation_bytes(1 << 20);
-        let context = SessionContext::new_with_config_rt(config, runtime);
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime)
+            .with_default_features()
+            .with_physical_optimizer_rules(joins::rules())
+            .build();
+        let context = SessionContext::new_with_state(state);
         for table in Table::ALL {
+            let Some(rows) = gathered.table(table) else {
+                continue;
+            };
             let scan = Scan {
-                gathered: Arc::clone(gathered),
-                table,
+                table: rows,
+                by_host: true,
             };
             context.register_table(table.name(), Arc::new(scan))?;
         }
@@ -89,8 +102,18 @@ impl Engine {
         let context = &self.context.0;
         let parts = parts(question)?;
         for (name, question) in &parts.shared {
-            let rows = context.sql(question).await?.cache().await?;
-            context.register_table(name.as_str(), rows.into_view())?;
+            let mut rows = context.sql(question).await?.execute_stream().await?;
+            let columns = rows.schema();
+            let mut writer = TemporaryWriter::new(&columns)?;
+            while let Some(batch) = rows.next().await {
+                writer.add([batch?])?;
+            }
+            let table = Arc::new(TemporaryTable::new(columns, vec![writer.end()?]));
+            let scan = Scan {
+                table,
+                by_host: false,
+            };
+            context.register_table(name.as_str(), Arc::new(scan))?;
         }
         let answer = context.sql(&of(&parts.rest)).await?;
         let batches = answer.limit(0, Some(most))?.collect().await?;

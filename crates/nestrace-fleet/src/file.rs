@@ -73,7 +73,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// If it is damaged.
-    pub fn gathered(file: File, columns: &SchemaRef) -> Result<Self, FileError> {
+    pub fn temporary(file: File, columns: &SchemaRef) -> Result<Self, FileError> {
         Ok(Self {
             reader: reader(builder(file)?, columns)?,
             columns: Arc::clone(columns),

@@ -4,47 +4,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::SchemaRef;
 use nestrace_report::fleet::LeftOut;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 
 use crate::data_set::{DataSet, DataSetError, MAX_LEFT_OUT, TableFile, is_known};
 use crate::file::{BATCH_ROWS, FileError, OpenFile};
 use crate::tables::Table;
-
-/// Rows that a thread keeps before they go to its file.
-const GROUP_ROWS: usize = 32_768;
+use crate::temporary::{TemporaryTable, TemporaryWriter};
 
 /// The tables.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    tables: BTreeMap<Table, Vec<File>>,
+    tables: BTreeMap<Table, Arc<TemporaryTable>>,
 }
 
 impl Gathered {
-    /// How many files a table has.
-    pub fn parts(&self, table: Table) -> usize {
-        self.tables.get(&table).map_or(0, Vec::len)
-    }
-
-    /// Opens one of them, at its begin.
-    ///
-    /// # Errors
-    /// If there is no such part, or `/proc` is not mounted.
-    pub fn open(&self, table: Table, part: usize) -> io::Result<File> {
-        let file = self.tables.get(&table).and_then(|files| files.get(part));
-        let file = file.ok_or(io::ErrorKind::NotFound)?;
-        // It has no name. Several questions read it at once, each from a place of its own.
-        File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    /// A table, in the order of the hosts.
+    pub fn table(&self, table: Table) -> Option<Arc<TemporaryTable>> {
+        self.tables.get(&table).cloned()
     }
 }
 
@@ -76,7 +58,8 @@ pub fn gather(data_set: &DataSet, threads: usize) -> Result<Gathered, DataSetErr
             n_good = parts.iter().map(|part| part.n_good).sum();
         }
         let files = parts.into_iter().map(|part| part.file).collect();
-        gathered.tables.insert(table, files);
+        let rows = Arc::new(TemporaryTable::new(table.schema(), files));
+        gathered.tables.insert(table, rows);
         let first = unknown
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -110,7 +93,7 @@ fn gather_part(
     unknown: &Mutex<BTreeSet<(String, String)>>,
 ) -> io::Result<Part> {
     let columns = table.schema();
-    let mut writer = PartWriter::new(&columns)?;
+    let mut writer = TemporaryWriter::new(&columns)?;
     let mut n_good = 0;
     for file in data_set.files(table, part, of) {
         // The decoder is not ours, and the file may be anybody's.
@@ -174,52 +157,6 @@ fn read_whole(file: &TableFile, columns: &SchemaRef) -> Result<Contents, FileErr
     } else {
         Contents::Many
     })
-}
-
-/// A temporary file of rows.
-struct PartWriter {
-    columns: SchemaRef,
-    waiting: Vec<RecordBatch>,
-    n_waiting: usize,
-    writer: ArrowWriter<File>,
-}
-
-impl PartWriter {
-    fn new(columns: &SchemaRef) -> io::Result<Self> {
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_max_row_group_row_count(Some(GROUP_ROWS))
-            .build();
-        let file = tempfile::tempfile()?;
-        Ok(Self {
-            columns: SchemaRef::clone(columns),
-            waiting: Vec::new(),
-            n_waiting: 0,
-            writer: ArrowWriter::try_new(file, SchemaRef::clone(columns), Some(properties))?,
-        })
-    }
-
-    fn add(&mut self, rows: Vec<RecordBatch>) -> io::Result<()> {
-        self.n_waiting += rows.iter().map(RecordBatch::num_rows).sum::<usize>();
-        self.waiting.extend(rows);
-        if self.n_waiting >= BATCH_ROWS {
-            self.write()?;
-        }
-        Ok(())
-    }
-
-    /// Files of single recordings have few rows; put together they cost less.
-    fn write(&mut self) -> io::Result<()> {
-        let rows = concat_batches(&self.columns, &self.waiting).map_err(io::Error::other)?;
-        self.waiting.clear();
-        self.n_waiting = 0;
-        Ok(self.writer.write(&rows)?)
-    }
-
-    fn end(mut self) -> io::Result<File> {
-        self.write()?;
-        Ok(self.writer.into_inner()?)
-    }
 }
 
 /// What was left out, the first ones, and how many there are.

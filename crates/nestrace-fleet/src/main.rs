@@ -1,18 +1,20 @@
 //! `nestrace-fleet`, which `nestrace fleet` starts: what many recordings in one Parquet data set say together.
 //!
-//! [`data_set`] finds the files, [`gathered`] reads each once, [`scan`] gives their rows to the engine, [`questions`] asks it what `sql/` asks
-//! other engines, and `nestrace-report`'s `fleet` shows the answers. The engine is DataFusion; no other program of nestrace
-//! has it.
+//! [`data_set`] finds the files, [`gathered`] reads each once into [`temporary`] ones, [`scan`] gives their rows to the
+//! engine, [`questions`] asks it what `sql/` asks other engines, and `nestrace-report`'s `fleet` shows the answers. The
+//! engine is DataFusion; no other program of nestrace has it.
 
 mod command;
 mod data_set;
 mod engine;
 mod file;
 mod gathered;
+mod joins;
 mod questions;
 mod scan;
 mod shared;
 mod tables;
+mod temporary;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,5 @@
 //! The questions, which are those of `sql/`, and what their answers become in the report.
 
-use std::sync::Arc;
-
 use datafusion::error::Result;
 use nestrace_report::fleet::chance::{FALSE_DISCOVERIES, LEAST_RATIO, false_discoveries, tail};
 use nestrace_report::fleet::{
@@ -31,11 +29,7 @@ const LEAST_REQUESTS: u64 = 100;
 ///
 /// # Errors
 /// If memory or the disk is full.
-pub async fn ask(
-    data_set: &DataSet,
-    gathered: &Arc<Gathered>,
-    memory: usize,
-) -> Result<FleetReport> {
+pub async fn ask(data_set: &DataSet, gathered: &Gathered, memory: usize) -> Result<FleetReport> {
     let engine = Engine::new(gathered, memory).await?;
     let mut report = FleetReport::default();
     report.data_set = data_set.place().display().to_string();

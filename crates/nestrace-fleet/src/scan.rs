@@ -1,4 +1,4 @@
-//! A table of the data set as the engine reads it: batch by batch, never all at once.
+//! A table as the engine reads it: batch by batch, never all at once.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 
 use crate::file::{FileError, OpenFile};
-use crate::gathered::Gathered;
-use crate::tables::{HOST, Table};
+use crate::tables::HOST;
+use crate::temporary::TemporaryTable;
 
 /// Batches that wait for the engine.
 const WAITING: usize = 2;
@@ -24,16 +24,16 @@ const WAITING: usize = 2;
 /// A table.
 #[derive(Debug)]
 pub struct Scan {
-    /// Of what.
-    pub gathered: Arc<Gathered>,
-    /// Which.
-    pub table: Table,
+    /// Its rows.
+    pub table: Arc<TemporaryTable>,
+    /// They come host by host.
+    pub by_host: bool,
 }
 
 #[async_trait]
 impl TableProvider for Scan {
     fn schema(&self) -> SchemaRef {
-        self.table.schema()
+        Arc::clone(self.table.columns())
     }
 
     fn table_type(&self) -> TableType {
@@ -47,19 +47,19 @@ impl TableProvider for Scan {
         _: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = self.table.schema();
+        let schema = self.schema();
         let columns = match projection {
             Some(places) => Arc::new(schema.project(places)?),
             None => schema,
         };
         // One stream: the hosts come in order, so that what is grouped by host is held for one of them at a time.
-        let order = columns.index_of(HOST).ok().and_then(|place| {
+        let host = columns.index_of(HOST).ok().filter(|_| self.by_host);
+        let order = host.and_then(|place| {
             let host = PhysicalSortExpr::new_default(Arc::new(Column::new(HOST, place)));
             LexOrdering::new([host.asc()])
         });
         let stream: Arc<dyn PartitionStream> = Arc::new(Rows {
-            gathered: Arc::clone(&self.gathered),
-            table: self.table,
+            table: Arc::clone(&self.table),
             columns: Arc::clone(&columns),
         });
         let scan = StreamingTableExec::try_new(columns, vec![stream], None, order, false, limit)?;
@@ -67,11 +67,10 @@ impl TableProvider for Scan {
     }
 }
 
-/// The rows of a table, host by host.
+/// The rows of a table.
 #[derive(Debug)]
 struct Rows {
-    gathered: Arc<Gathered>,
-    table: Table,
+    table: Arc<TemporaryTable>,
     columns: SchemaRef,
 }
 
@@ -83,13 +82,12 @@ impl PartitionStream for Rows {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut stream = RecordBatchReceiverStream::builder(Arc::clone(&self.columns), WAITING);
         let sender = stream.tx();
-        let (gathered, columns) = (Arc::clone(&self.gathered), Arc::clone(&self.columns));
-        let table = self.table;
+        let (table, columns) = (Arc::clone(&self.table), Arc::clone(&self.columns));
         stream.spawn_blocking(move || {
             let failed = |error: FileError| DataFusionError::External(Box::new(error));
-            for part in 0..gathered.parts(table) {
-                let file = gathered.open(table, part)?;
-                for rows in OpenFile::gathered(file, &columns).map_err(failed)? {
+            for part in 0..table.parts() {
+                let file = table.open(part)?;
+                for rows in OpenFile::temporary(file, &columns).map_err(failed)? {
                     // The engine may want no more.
                     if sender.blocking_send(Ok(rows.map_err(failed)?)).is_err() {
                         return Ok(());
