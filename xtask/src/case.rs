@@ -82,6 +82,12 @@ impl Case {
         self.mismatches.is_empty()
     }
 
+    /// What has not held so far.
+    #[must_use]
+    pub fn mismatches(&self) -> &[String] {
+        &self.mismatches
+    }
+
     /// A figure for the line of the case.
     pub fn figure(&mut self, text: impl Into<String>) {
         self.figures.push(text.into());

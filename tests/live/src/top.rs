@@ -157,7 +157,25 @@ fn load(disk: &str) -> String {
     )
 }
 
+/// The kernel of a test machine keeps a burst of completions from every program at times; what was missing then is told, and
+/// all is counted anew, twice at most.
 fn counts(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> anyhow::Result<()> {
+    for _ in 0..2 {
+        let mut counted = Case::default();
+        count(ctx, &mut counted, guest, host)?;
+        if counted.is_good() {
+            *case = counted;
+            return Ok(());
+        }
+        println!(
+            "top/counts, to be counted anew: {}",
+            counted.mismatches().join("; ")
+        );
+    }
+    count(ctx, case, guest, host)
+}
+
+fn count(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> anyhow::Result<()> {
     host.sync()?;
     let top = Top::start(ctx, "counts", &["--guest", guest.name()])?;
     let before = DISKS
