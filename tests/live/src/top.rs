@@ -157,8 +157,8 @@ fn load(disk: &str) -> String {
     )
 }
 
-/// The kernel of a test machine keeps a burst of completions from every program at times; the test prints what was missing then, and
-/// all is counted anew, twice at most.
+/// The kernel of a test machine keeps a burst of completions from every program at times; the test prints what was missing
+/// then, and all is counted anew, twice at most.
 fn counts(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> anyhow::Result<()> {
     for _ in 0..2 {
         let mut counted = Case::default();
