@@ -1,8 +1,8 @@
 //! The engine: SQL over the tables of a data set, in bounded memory.
 //!
-//! Sorts, groups and joins of more than it may hold go to temporary files, and so do the rows that a question
-//! uses twice. What it holds without a bound are the values of a median and the names of disks that are counted: some bytes for
-//! each disk and operation.
+//! Sorts, groups and joins of more than it may hold go to temporary files, and so do the rows that a question uses twice. What
+//! it holds without a bound are the values of a median and the names of disks that are counted: some bytes for each disk and
+//! operation.
 
 use std::sync::Arc;
 

@@ -163,7 +163,10 @@ fn counts(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> a
     for _ in 0..2 {
         let mut counted = Case::default();
         count(ctx, &mut counted, guest, host)?;
-        if counted.is_good() {
+        // Only the devices' figures are from completions.
+        let is_of_devices =
+            |it: &String| it.starts_with("devices: ") && it.contains(" against stat");
+        if counted.is_good() || !counted.mismatches().iter().all(is_of_devices) {
             *case = counted;
             return Ok(());
         }

@@ -240,14 +240,15 @@ impl Flying {
             });
         }
         if let Some(full_ns) = self.host.full_at_ns() {
-            let moment_ns = writing.moment.mono_ns;
-            manifest.end_mono_ns = manifest.end_mono_ns.min(full_ns);
+            // Of the smallest bound not even the first events are within.
+            let full_ns = full_ns.max(from_ns);
+            manifest.end_mono_ns = full_ns;
             manifest.notices.push(Notice {
                 mono_ns: full_ns,
                 what: "max_size".to_owned(),
                 message: format!(
                     "the bundle was full {:.1} s after the moment, not {:.1} s; a larger --max-size holds more",
-                    seconds(full_ns, moment_ns),
+                    seconds(full_ns, writing.moment.mono_ns),
                     self.flight.after.as_secs_f64(),
                 ),
             });

@@ -92,8 +92,10 @@ fn close(recorder: &mut Recorder, end_ns: u64, now_ns: u64) -> Result<(), String
     let Some(mut manifest) = manifest(recorder) else {
         return Ok(());
     };
-    let full_ns = recorder.flying.as_ref().and_then(|it| it.host.full_at_ns());
-    manifest.end_mono_ns = full_ns.map_or(end_ns, |full_ns| full_ns.min(end_ns));
+    // One that was full has its end.
+    if manifest.end_mono_ns == 0 {
+        manifest.end_mono_ns = end_ns;
+    }
     manifest.end_reason = "flight".to_owned();
     manifest.state = State::Complete;
     let closed = recorder.dir.close(&manifest);
