@@ -39,7 +39,7 @@ enum Chore {
     /// Checks the project's conventions
     Tidy,
     /// Checks the dependencies against deny.toml: licences, sources, bans, advisories
-    Deny,
+    Deny(deny::DenyArgs),
     /// Builds the agent and the probes in two folders and compares the bytes
     Reproduce,
     /// Builds the probes, or checks the committed ones
@@ -69,7 +69,7 @@ fn run(chore: Chore) -> anyhow::Result<ExitCode> {
         Chore::Test(passed) => elsewhere::test(&passed),
         Chore::Vm(args) => vm::run(&args),
         Chore::Tidy => tidy::run(),
-        Chore::Deny => deny::run(),
+        Chore::Deny(args) => deny::run(&args),
         Chore::Reproduce => reproduce::run(),
         Chore::Bpf(args) => bpf::run(&args),
         Chore::Bench(passed) => elsewhere::bench(&passed),

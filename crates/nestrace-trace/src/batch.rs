@@ -15,8 +15,8 @@ use zstd::bulk::Decompressor;
 
 use crate::Event;
 use crate::columns::{COLUMNS, Columns};
-use crate::layout::{Layout, StoredColumn};
 use crate::schema::MAX_BATCH_ROWS;
+use crate::stored_schema::{Layout, StoredColumn};
 
 /// Events of one batch, in the order in which they were written. Its memory can be used again
 /// ([`crate::StreamReader::read_into`]).

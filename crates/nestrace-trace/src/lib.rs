@@ -41,7 +41,6 @@ mod events;
 pub mod image_map;
 pub mod index;
 mod input;
-mod layout;
 pub mod manifest;
 mod message;
 pub mod order;
@@ -52,6 +51,7 @@ pub mod repair;
 pub mod ring;
 pub mod salvage;
 pub mod schema;
+mod stored_schema;
 pub mod writer;
 
 pub use batch::Batch;

@@ -15,8 +15,8 @@ use crate::batch::{Batch, Decoder};
 use crate::diagnostic::{Diagnostic, DiagnosticKind, Diagnostics};
 use crate::index::{Entry, EntryKind, Header, IndexReader, Next};
 use crate::input::{Input, Walked};
-use crate::layout::Layout;
 use crate::message::{self, Seal};
+use crate::stored_schema::Layout;
 
 pub use open_error::OpenError;
 

@@ -16,6 +16,8 @@ use xtask::cargo_build::{self, Profile};
 use xtask::guest_programs;
 use xtask::progress::Progress;
 
+use crate::long_cases::is_long;
+
 /// A guest with an agent: its initramfs, and the rings of the probes.
 const AGENT_MEMORY_MIB: u32 = 768;
 /// A newer kernel ends the first programs in less: loading the agent's probes takes more there.
@@ -122,12 +124,23 @@ impl LiveContext {
         self.keep.then(|| self.folder.keep())
     }
 
-    /// Whether a case is wanted; `case` begins with its stage.
+    /// Whether a case is wanted; `case` begins with its stage. A long one has to be asked for by its name or by
+    /// `--full`.
     pub fn wants(&self, case: &str) -> bool {
         let stage = case.split('/').next().unwrap_or(case);
         let about_this = |only: &&String| only.split('/').next() == Some(stage);
         let mut prefixes = self.only.iter().filter(about_this).peekable();
-        prefixes.peek().is_none() || prefixes.any(|prefix| case.starts_with(prefix.as_str()))
+        let fits = |prefix: &String| {
+            case.starts_with(prefix.as_str()) && (prefix.contains('/') || self.runs_unnamed(case))
+        };
+        match prefixes.peek() {
+            None => self.runs_unnamed(case),
+            Some(_) => prefixes.any(fits),
+        }
+    }
+
+    fn runs_unnamed(&self, case: &str) -> bool {
+        self.full || !is_long(case)
     }
 
     /// Copies an archive out of a guest and unpacks it in a folder of its own, which
@@ -212,6 +225,15 @@ impl LiveContext {
         self.progress.say("building the agent for guests");
         let agent = guest_programs::agent()?;
         Ok(self.agent.get_or_init(|| agent))
+    }
+
+    /// Builds what scenarios copy into guests.
+    pub fn build_guest_programs(&self) -> anyhow::Result<()> {
+        self.agent()?;
+        guest_programs::stamp_writer()?;
+        guest_programs::call_writer()?;
+        guest_programs::hostile_agent()?;
+        Ok(())
     }
 
     /// Boots a guest with these disks.

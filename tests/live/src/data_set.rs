@@ -2,7 +2,7 @@
 //! `sql/` is what `nestrace analyze` says of each recording.
 
 mod engine;
-mod fleet;
+pub mod fleet;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -69,7 +69,7 @@ fn of_fixtures(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
         anyhow::Ok((folder?, joined(fleet)?))
     })?;
     let (exported, (program, took)) = ready;
-    case.figure(format!("nestrace-fleet was built and tested in {took:.0?}"));
+    case.figure(format!("nestrace-fleet was built in {took:.0?}"));
     let folder = exported.folder.path();
     let mixed = READERS.read(MIXED, folder)?;
     case.figure(format!("files of other releases: {mixed}"));

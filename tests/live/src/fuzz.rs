@@ -39,7 +39,7 @@ pub const ABOUT: &str =
     "damaged inputs for the readers of captures, bundles, manifests, /proc and what QEMUs say";
 
 /// Time for a target.
-const SECONDS: u64 = 15;
+const SECONDS: u64 = 5;
 /// Time for a target with `--full`.
 const SECONDS_FULL: u64 = 180;
 /// An input that takes longer hangs.

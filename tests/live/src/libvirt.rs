@@ -61,7 +61,10 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
             stack: RAW,
         },
     ];
-    lab::install_agent(&ctx.progress)?;
+    let with_lab = ctx.wants("libvirt/lab");
+    if with_lab {
+        lab::install_agent(&ctx.progress)?;
+    }
     let shared = SharedFolder::make()?;
     // Declared after the file system: its namespace holds the mount until it has ended.
     let libvirt = Libvirt::start(&ctx.progress)?;
@@ -104,9 +107,11 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case("libvirt/snapshot", |case| {
         snapshot(case, ctx, &libvirt, &name, &disks)
     })?;
-    report.case("libvirt/lab", |case| {
-        lab::run(case, ctx, &libvirt, &domain, &shared)
-    })?;
+    if with_lab {
+        report.case("libvirt/lab", |case| {
+            lab::run(case, ctx, &libvirt, &domain, &shared)
+        })?;
+    }
     Ok(())
 }
 

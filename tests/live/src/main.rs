@@ -37,6 +37,7 @@ mod lab;
 mod lanes;
 mod libvirt;
 mod little_memory;
+mod long_cases;
 mod measure;
 mod modelled_disk;
 mod nameless_qemu;

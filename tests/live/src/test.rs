@@ -10,12 +10,16 @@ use xtask::case::Report;
 use xtask::progress::{Progress, timed};
 
 use crate::context::LiveContext;
+use crate::long_cases::LONG_CASES;
 use crate::scenario::Scenario;
 use crate::scenarios::scenarios;
-use crate::{fuzz, installed_packages, lanes};
+use crate::{data_set, fuzz, installed_packages, lanes};
 
 /// The name of the stage that runs `cargo test`.
 const WORKSPACE: &str = "workspace";
+
+/// The name of the stage that tests nestrace-fleet.
+const FLEET: &str = "fleet";
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -48,6 +52,7 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     let scenarios = scenarios();
     if args.list {
         println!("{WORKSPACE:14} unit, property and snapshot tests of every crate");
+        println!("{FLEET:14} the tests of nestrace-fleet, which is outside the workspace");
         println!("{:14} {}", fuzz::STAGE, fuzz::ABOUT);
         let (name, about) = (installed_packages::STAGE, installed_packages::ABOUT);
         println!("{name:14} {about}");
@@ -64,6 +69,14 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     if wanted(WORKSPACE) {
         timed(WORKSPACE, || workspace_tests(&mut report))?;
+    }
+    if wanted(FLEET) {
+        timed(FLEET, || {
+            report.case("cargo test in nestrace-fleet", |_| {
+                data_set::fleet::test(args.full)
+            })?;
+            Ok(())
+        })?;
     }
     if wanted(fuzz::STAGE) {
         timed(fuzz::STAGE, || {
@@ -84,6 +97,10 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
             .only(&args.only)
             .with_agent(args.agent.clone())?
             .keeping(args.keep);
+        // A compiler beside guests would take the processors that they are timed on.
+        if args.only.is_empty() {
+            timed("programs of guests", || ctx.build_guest_programs())?;
+        }
         let mut lanes = vec![ctx];
         for lane in 1..usize::from(args.jobs).min(scenarios.len()) {
             lanes.push(lanes[0].beside(lane)?);
@@ -101,6 +118,10 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         "find a case called {}: a whole run of its stage prints the names",
         args.only.join(" or ")
     );
+    if !args.full && args.only.is_empty() {
+        let left = LONG_CASES.iter().map(|(case, _)| *case);
+        println!("left to --full: {}", left.collect::<Vec<_>>().join(", "));
+    }
     for name in report.failed() {
         println!("failed: {name}");
     }
@@ -124,7 +145,7 @@ fn stage_of(only: &str) -> &str {
 fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
     for name in only {
         let name = stage_of(name);
-        let known = [WORKSPACE, fuzz::STAGE, installed_packages::STAGE].contains(&name)
+        let known = [WORKSPACE, FLEET, fuzz::STAGE, installed_packages::STAGE].contains(&name)
             || scenarios.iter().any(|scenario| scenario.name == name);
         anyhow::ensure!(known, "find the stage {name}: see cargo xtask test --list");
     }
@@ -134,7 +155,9 @@ fn check_names(only: &[String], scenarios: &[Scenario]) -> anyhow::Result<()> {
 fn workspace_tests(report: &mut Report) -> anyhow::Result<()> {
     report.case("cargo test --workspace", |_| {
         let status = cargo()
-            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+            // The schemas of docs/ are what the types say; the feature is in no program.
+            .args(["--features", "nestrace-report/schema"])
             .status()
             .context("start cargo")?;
         anyhow::ensure!(status.success(), "pass cargo test --workspace");

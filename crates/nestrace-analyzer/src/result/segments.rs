@@ -1,19 +1,19 @@
 //! The segments of a chain, and of a call above it.
 
 /// How many segments a chain has.
-pub(crate) const SEGMENTS: usize = Segment::OF_BIO.len();
+pub(crate) const SEGMENTS: usize = SegmentKind::OF_BIO.len();
 /// How many segments a call has: its own, and those of the bios that it waited for.
-pub(crate) const CALL_SEGMENTS: usize = Segment::OF_CALL.len();
+pub(crate) const CALL_SEGMENTS: usize = SegmentKind::OF_CALL.len();
 
 /// The names of a chain's segments, in the order of the path. [`Chains::segments`](crate::analysis::Chains::segments)
 /// and [`Story::segments`](crate::analysis::Story::segments) use them.
-pub const SEGMENT_NAMES: [&str; SEGMENTS] = names_of(Segment::OF_BIO);
+pub const SEGMENT_NAMES: [&str; SEGMENTS] = names_of(SegmentKind::OF_BIO);
 
 /// The names of the parts of a call's latency, in the order of the path: what
 /// [`CallRow::segments`](crate::analysis::CallRow::segments) are called.
-pub const CALL_SEGMENT_NAMES: [&str; CALL_SEGMENTS] = names_of(Segment::OF_CALL);
+pub const CALL_SEGMENT_NAMES: [&str; CALL_SEGMENTS] = names_of(SegmentKind::OF_CALL);
 
-const fn names_of<const N: usize>(segments: [Segment; N]) -> [&'static str; N] {
+const fn names_of<const N: usize>(segments: [SegmentKind; N]) -> [&'static str; N] {
     let mut names = [""; N];
     let mut place = 0;
     while place < N {
@@ -26,7 +26,7 @@ const fn names_of<const N: usize>(segments: [Segment; N]) -> [&'static str; N] {
 /// A part of a latency. Those of a guest bio come first, in the order of its path: down to the device, and back. Behind
 /// them stand those above the guest's block layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Segment {
+pub(crate) enum SegmentKind {
     GuestQueue,
     VirtSubmit,
     QemuSubmit,
@@ -52,7 +52,7 @@ pub(crate) enum Segment {
     GuestFsComplete,
 }
 
-impl Segment {
+impl SegmentKind {
     /// The segments of a bio, in the order of the path.
     pub(crate) const OF_BIO: [Self; 17] = [
         Self::GuestQueue,
@@ -142,5 +142,5 @@ impl Segment {
 
 /// The names of the segments of a bio, in the order of the path.
 pub(crate) fn segment_names() -> impl Iterator<Item = &'static str> {
-    Segment::OF_BIO.into_iter().map(Segment::name)
+    SegmentKind::OF_BIO.into_iter().map(SegmentKind::name)
 }

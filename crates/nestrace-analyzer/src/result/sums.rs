@@ -180,7 +180,7 @@ pub(crate) struct CallSums {
     pub latency: Times,
     /// Of the linked ones.
     pub linked: Sum,
-    /// What these waited for, by [`Segment`](crate::result::segments::Segment).
+    /// What these waited for, by [`SegmentKind`](crate::result::segments::SegmentKind).
     pub segments: [u64; crate::result::segments::CALL_SEGMENTS],
 }
 

@@ -23,8 +23,8 @@ use nestrace_wire::{
 };
 
 use super::account::{Account, State};
+use super::clock_round_trips::RoundTrips;
 use super::event_check::{EventCheck, EventRefusal};
-use super::round_trips::RoundTrips;
 use super::stream_losses::StreamLosses;
 use super::throttle::Throttle;
 use recorded::Recorded;

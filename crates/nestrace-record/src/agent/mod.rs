@@ -10,11 +10,11 @@
 
 pub mod account;
 mod agents;
+pub mod clock_round_trips;
 pub mod event_check;
 pub mod ingest;
 #[cfg(test)]
 mod probe_records;
-pub mod round_trips;
 mod session;
 pub mod stream_losses;
 pub mod throttle;

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use crate::layout::Refusal;
 use crate::manifest::FORMAT_MAJOR;
+use crate::stored_schema::Refusal;
 
 /// Why a stream cannot be read at all.
 #[derive(Debug, thiserror::Error)]

@@ -249,7 +249,8 @@ fn expected(disk: &OfDisk, bios: &Bios, one: &Matched<'_>, needs: &Needs) -> Exp
                     let bio = &bios.all[*index];
                     !bio.reads && bio.touches(file, dirty) == Some(true)
                 });
-            window().chain(under_way).collect()
+            let waited_for = |index: &usize| Some(bios.all[*index].tid) != disk.xfsaild;
+            window().filter(waited_for).chain(under_way).collect()
         }
         Needs::Range => window()
             .filter(|index| {

@@ -173,6 +173,8 @@ pub struct OfDisk {
     pub first: u64,
     /// What call-writer did.
     pub script: Script,
+    /// XFS's thread that writes changed metadata back some time after it is in the log (xfsaild), which no call waits for.
+    pub xfsaild: Option<u32>,
     /// Its log.
     pub log: Vec<CallLine>,
     /// What the streaming program did; empty without one.
@@ -277,6 +279,7 @@ impl<'a> Scene<'a> {
                 image: spec.get(index).context("find the image")?.image.clone(),
                 first,
                 script: self.script(&disk, first),
+                xfsaild: self.xfsaild(&disk, &device)?,
                 log: self.log(disk.id)?,
                 stream,
             });
@@ -290,6 +293,18 @@ impl<'a> Scene<'a> {
             manifest,
             measured,
         })
+    }
+
+    /// The thread of an XFS on this device, `vdb` or `/dev/vdb`.
+    fn xfsaild(&self, disk: &Disk, device: &str) -> anyhow::Result<Option<u32>> {
+        if disk.kind != GuestFsKind::Xfs {
+            return Ok(None);
+        }
+        let name = device.rsplit('/').next().unwrap_or(device);
+        let script = format!("grep -lx 'xfsaild/{name}' /proc/[0-9]*/comm");
+        let found = self.guest.run_ok(&script, Duration::from_secs(10))?.stdout;
+        let tid = found.split('/').nth(2).and_then(|tid| tid.parse().ok());
+        Ok(Some(tid.context("find xfsaild")?))
     }
 
     fn first_number(&self, disk: usize) -> u64 {

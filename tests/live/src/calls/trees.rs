@@ -7,7 +7,7 @@ use nestrace_rig::recorder;
 use serde::Deserialize;
 
 use crate::context::LiveContext;
-use crate::truth::stories::{Segment, Span, Story};
+use crate::truth::stories::{PrintedSegment, Span, Story};
 
 /// More than any of these recordings has.
 const ALL: &str = "100000";
@@ -32,7 +32,7 @@ pub struct CallTree {
     /// All of its I/O was followed to the host.
     pub linked: bool,
     /// Parts of the latency.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<PrintedSegment>,
     /// What happened.
     pub tree: Span,
 }

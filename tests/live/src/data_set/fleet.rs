@@ -12,29 +12,37 @@ use crate::context::LiveContext;
 const MANIFEST: &str = "crates/nestrace-fleet/Cargo.toml";
 const WARNINGS: [&str; 4] = ["--all-targets", "--", "-D", "warnings"];
 
-/// The one beside the nestrace that is tested, or a fresh build that has passed its own tests.
-pub fn program(ctx: &LiveContext) -> anyhow::Result<PathBuf> {
+/// Where it is built.
+fn target() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| workspace().join("target"));
-    let beside = ctx.nestrace.with_file_name("nestrace-fleet");
-    if beside.is_file() && !ctx.nestrace.starts_with(&target) {
-        return Ok(beside);
-    }
-    // In a folder of its own, so that it does not wait for other builds.
-    let target = target.join("fleet");
-    run("test", &target, &[])?;
-    // What only looks at the engine's code compiles it once more.
-    if ctx.full {
-        run("clippy", &target, &WARNINGS)?;
-    }
-    Ok(target.join("debug/nestrace-fleet"))
+    target.unwrap_or_else(|| workspace().join("target"))
 }
 
-fn run(command: &str, target: &Path, more: &[&str]) -> anyhow::Result<()> {
+/// Runs its own tests, and clippy where everything is run: what only looks at the engine's code compiles it once more.
+pub fn test(full: bool) -> anyhow::Result<()> {
+    run("test", &[])?;
+    if full {
+        run("clippy", &WARNINGS)?;
+    }
+    Ok(())
+}
+
+/// The one beside the nestrace that is tested, or a fresh build.
+pub fn program(ctx: &LiveContext) -> anyhow::Result<PathBuf> {
+    let beside = ctx.nestrace.with_file_name("nestrace-fleet");
+    if beside.is_file() && !ctx.nestrace.starts_with(target()) {
+        return Ok(beside);
+    }
+    run("build", &[])?;
+    Ok(target().join("fleet/debug/nestrace-fleet"))
+}
+
+fn run(command: &str, more: &[&str]) -> anyhow::Result<()> {
     let status = cargo()
         .args([command, "--quiet", "--locked", "--manifest-path", MANIFEST])
+        // In a folder of its own, so that it does not wait for other builds.
         .arg("--target-dir")
-        .arg(target)
+        .arg(target().join("fleet"))
         .args(more)
         .stdout(Stdio::null())
         .status()

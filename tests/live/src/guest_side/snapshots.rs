@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use xtask::case::{Case, Report};
 
-use super::sides::{chains_hold, record, sides, wait_manifest};
+use super::sides::{NOTICED, chains_hold, record, sides, wait_manifest};
 use crate::context::LiveContext;
 use crate::stage::{CLOSED, Stage, has_notice, manifest};
 
@@ -41,6 +41,7 @@ fn back_and_ahead(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let hpet = "cd /sys/devices/system/clocksource/clocksource0 && echo hpet > current_clocksource && grep hpet current_clocksource";
     stage.guest.run_ok(hpet, CLOSED)?;
     stage.guest.start_agent("--backend ebpf")?;
+    stage.guest.wait_for_agent(4 * NOTICED)?;
     stage.load()?;
     let recording = record(&stage)?;
     thread::sleep(A_WHILE);

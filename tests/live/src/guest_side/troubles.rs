@@ -144,7 +144,7 @@ pub fn killed(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     thread::sleep(A_WHILE);
     let before = events_so_far(&recording.bundle)?;
     stage.guest.start_agent("--backend ebpf")?;
-    let deadline = Instant::now() + NOTICED;
+    let deadline = Instant::now() + 4 * NOTICED;
     while events_so_far(&recording.bundle)? < before + 200 {
         anyhow::ensure!(Instant::now() < deadline, "see events of the second agent");
         thread::sleep(Duration::from_millis(100));
@@ -219,6 +219,8 @@ pub fn reset(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.guest.qmp("system_reset", Value::Null)?;
     stage.guest.wait_for_reboot()?;
     stage.guest.start_agent("--backend ebpf")?;
+    // Beside a load its programs are verified for minutes.
+    stage.guest.wait_for_agent(4 * NOTICED)?;
     stage.load()?;
     wait_manifest(&recording.bundle, "the second side", |manifest| {
         manifest

@@ -8,6 +8,8 @@ use super::vocabulary::{Facts, Seen};
 
 /// How many differences are printed.
 const TOLD: usize = 12;
+/// A thread that is moved to another processor between the two recorders' stamps goes on within this time.
+const MOVED_WITHIN_NS: u64 = 100_000_000;
 
 /// Which events are the same, and which only one recorder has.
 #[derive(Debug, Default)]
@@ -48,8 +50,34 @@ impl Comparison {
         }
         comparison.only_theirs = waiting.into_values().flatten().copied().collect();
         comparison.only_theirs.sort_by_key(|event| event.time_ns);
+        comparison.pair_moved();
         comparison.apart_ns.sort_unstable();
         comparison
+    }
+
+    /// Newer kernels may stop a thread between two programs of one tracepoint (seen on 7.1), and go on with it on another
+    /// processor.
+    fn pair_moved(&mut self) {
+        let mut alone = Vec::new();
+        for ours in std::mem::take(&mut self.only_ours) {
+            let moved = |theirs: &Seen| {
+                let cpu = ours.facts.cpu;
+                theirs.facts.cpu != cpu
+                    && Facts {
+                        cpu,
+                        ..theirs.facts
+                    } == ours.facts
+                    && theirs.time_ns.abs_diff(ours.time_ns) < MOVED_WITHIN_NS
+            };
+            match self.only_theirs.iter().position(moved) {
+                Some(index) => {
+                    let theirs = self.only_theirs.remove(index);
+                    self.pair(&ours, &theirs, &mut HashMap::new());
+                }
+                None => alone.push(ours),
+            }
+        }
+        self.only_ours = alone;
     }
 
     fn pair(&mut self, ours: &Seen, theirs: &Seen, last_of_object: &mut HashMap<u64, u64>) {
@@ -184,6 +212,22 @@ mod tests {
             time_ns,
             facts,
             object,
+        }
+    }
+
+    #[test]
+    fn a_thread_may_be_moved_between_the_stamps_but_not_for_long() {
+        let ours = [seen(10, Action::Queue, 8, 1)];
+        for (time_ns, sector, n) in [
+            (4_000_000, 8, 1),
+            (4_000_000, 16, 0),
+            (MOVED_WITHIN_NS + 10, 8, 0),
+        ] {
+            let mut moved = seen(time_ns, Action::Queue, sector, 0);
+            moved.facts.cpu = 1;
+            let comparison = Comparison::new(&ours, &[moved]);
+            assert_eq!(comparison.n_matched(), n);
+            assert_eq!(comparison.differences().is_empty(), n == 1);
         }
     }
 

@@ -22,14 +22,14 @@ pub struct Story {
     /// Q to C.
     pub q2c_ns: u64,
     /// Parts of that.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<PrintedSegment>,
     /// The guest bio with everything below it.
     pub tree: Span,
 }
 
 /// A part of the latency.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Segment {
+pub struct PrintedSegment {
     /// Nanoseconds.
     pub ns: u64,
 }

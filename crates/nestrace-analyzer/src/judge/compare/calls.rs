@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::result::analysis::{Analysis, CallFile, CallOperation, CallRow};
 use crate::result::compared::{MetricLayer, Unit};
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 use crate::result::series::Series;
 use crate::result::sums::{CallSums, Times};
 use crate::result::units;
@@ -220,7 +220,7 @@ fn explained(rows: Both<&CallRow>) -> Option<CallExplanation> {
         name,
         unit: Unit::Ns,
     };
-    let of = |segment: Segment| {
+    let of = |segment: SegmentKind| {
         rows.map(|row| {
             let mut segments = row.segments.iter();
             let found = segments.find(|known| known.name == segment.name());
@@ -239,7 +239,7 @@ fn explained(rows: Both<&CallRow>) -> Option<CallExplanation> {
         metric.unless(why.as_deref())
     };
     let latency = judged(key("latency_mean"), total, &|sums| mean_of(sums.linked));
-    let parts = Segment::OF_CALL.into_iter().filter_map(|segment| {
+    let parts = SegmentKind::OF_CALL.into_iter().filter_map(|segment| {
         let values = of(segment);
         let is_there = [values.a, values.b].iter().any(|it| *it > Some(0.0));
         let sums = |sums: &CallSums| {

@@ -7,12 +7,12 @@ use super::subject::{Subject, journals};
 use super::{Case, Judgement, threshold};
 use crate::follow::image::has_parity;
 use crate::result::analysis::{Chains, User, UserKind};
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 use crate::result::units::percent;
 
 /// Part of the latency that is the own time of layers.
 fn share_of_layers(chains: &Chains, is_it: impl Fn(&str, &str) -> bool) -> f64 {
-    let of_stacks = Segment::OF_STACKS.map(Segment::name);
+    let of_stacks = SegmentKind::OF_STACKS.map(SegmentKind::name);
     let segments = chains.segments.iter();
     let segments = segments.filter(|segment| of_stacks.contains(&segment.name));
     let layers = segments.flat_map(|segment| segment.layers.iter().flatten());

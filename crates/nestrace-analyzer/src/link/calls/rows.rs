@@ -11,7 +11,7 @@ use crate::model::call::{By, Call, Caller, FileId};
 use crate::model::pointer::PointerMap;
 use crate::model::threads::Threads;
 use crate::result::analysis::CallIo;
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 use crate::result::sums::CallSums;
 
 /// Rows that are kept; where there are more, the ones with the least time become one for each program and operation.
@@ -93,7 +93,7 @@ impl Row {
             sums.latency.record(latency_ns);
             if let Some(times) = times {
                 sums.linked.record(latency_ns);
-                for segment in Segment::OF_CALL {
+                for segment in SegmentKind::OF_CALL {
                     let sum_ns = &mut sums.segments[segment as usize];
                     *sum_ns = sum_ns.saturating_add(times.of(segment));
                 }

@@ -24,7 +24,7 @@ use crate::model::clocks::HostNs;
 use crate::model::operation::Operation;
 use crate::model::span::{Served, Span, What};
 use crate::result::analysis;
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 use crate::result::series::{Series, joined};
 use crate::result::sums::{ChainSums, FLUSH, WRITE};
 use crate::result::unlinked::UnlinkedReason;
@@ -89,7 +89,7 @@ impl DiskChains {
         self.ahead_ns = chain.offset_ns;
         let sums = &mut self.series.at(chain.tree.end_ns).by_op[place];
         sums.latency.record(latency_ns);
-        for (segment, sum_ns) in Segment::OF_BIO.into_iter().zip(&mut sums.segments) {
+        for (segment, sum_ns) in SegmentKind::OF_BIO.into_iter().zip(&mut sums.segments) {
             *sum_ns = sum_ns.saturating_add(times.of(segment));
         }
         if chain.empty_flush {

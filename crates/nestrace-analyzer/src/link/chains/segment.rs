@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::measure::histogram::Histogram;
 use crate::result::analysis::{self, SegmentCpu};
 use crate::result::dist::Dist;
-use crate::result::segments::{CALL_SEGMENTS, Segment};
+use crate::result::segments::{CALL_SEGMENTS, SegmentKind};
 
 use super::walk::{StackLayer, Times};
 
@@ -19,8 +19,8 @@ pub(crate) struct SegmentMeter {
     latency: Histogram,
     /// The times of those chains that have the segment.
     times: [Histogram; CALL_SEGMENTS],
-    /// Summed times of the layers of [`Segment::OF_STACKS`].
-    stack: BTreeMap<StackLayer, [u128; Segment::OF_STACKS.len()]>,
+    /// Summed times of the layers of [`SegmentKind::OF_STACKS`].
+    stack: BTreeMap<StackLayer, [u128; SegmentKind::OF_STACKS.len()]>,
     layer_metadata_ns: u128,
     read_modify_write_ns: u128,
     /// Running, runnable, asleep; the rest is not known.
@@ -31,7 +31,7 @@ impl SegmentMeter {
     /// Adds a chain of a bio that took `latency_ns`.
     pub(crate) fn add(&mut self, times: &Times, latency_ns: u64) {
         self.latency.record(latency_ns);
-        for segment in Segment::OF_CALL {
+        for segment in SegmentKind::OF_CALL {
             let ns = times.of(segment);
             if ns > 0 {
                 self.times[segment as usize].record(ns);
@@ -48,7 +48,7 @@ impl SegmentMeter {
         self.read_modify_write_ns += u128::from(times.read_modify_write_ns);
     }
 
-    fn add_layer(&mut self, layer: StackLayer, times: [u128; Segment::OF_STACKS.len()]) {
+    fn add_layer(&mut self, layer: StackLayer, times: [u128; SegmentKind::OF_STACKS.len()]) {
         if self.stack.len() >= MAX_LAYERS && !self.stack.contains_key(&layer) {
             return;
         }
@@ -100,15 +100,15 @@ impl SegmentMeter {
 
     /// One entry for each segment of a chain; nothing where there was no chain.
     pub(crate) fn finish(&self) -> Vec<analysis::Segment> {
-        self.entries(&Segment::OF_BIO)
+        self.entries(&SegmentKind::OF_BIO)
     }
 
     /// One entry for each segment of a call; nothing where there was no call.
     pub(crate) fn finish_calls(&self) -> Vec<analysis::Segment> {
-        self.entries(&Segment::OF_CALL)
+        self.entries(&SegmentKind::OF_CALL)
     }
 
-    fn cpu(&self, segment: Segment) -> SegmentCpu {
+    fn cpu(&self, segment: SegmentKind) -> SegmentCpu {
         let of = |sum: u128| mean(sum, self.latency.n());
         let sums = self.cpu[segment as usize];
         let known: u128 = sums.iter().sum();
@@ -122,12 +122,12 @@ impl SegmentMeter {
         }
     }
 
-    fn entries(&self, segments: &[Segment]) -> Vec<analysis::Segment> {
+    fn entries(&self, segments: &[SegmentKind]) -> Vec<analysis::Segment> {
         let (n, total_ns) = (self.latency.n(), self.latency.sum());
         if n == 0 {
             return Vec::new();
         }
-        let entry = |segment: &Segment| {
+        let entry = |segment: &SegmentKind| {
             let histogram = &self.times[*segment as usize];
             analysis::Segment {
                 layers: self.layers_of(*segment, n),
@@ -140,14 +140,17 @@ impl SegmentMeter {
                 cpu: self.cpu(*segment),
             }
         };
-        let is_there =
-            |segment: &&Segment| !segment.has_layers() || self.times[**segment as usize].n() > 0;
+        let is_there = |segment: &&SegmentKind| {
+            !segment.has_layers() || self.times[**segment as usize].n() > 0
+        };
         segments.iter().filter(is_there).map(entry).collect()
     }
 
     /// The layers of a segment, the costliest first; over `n` chains.
-    fn layers_of(&self, segment: Segment, n: u64) -> Option<Vec<analysis::SegmentLayer>> {
-        let part = Segment::OF_STACKS.iter().position(|it| *it == segment)?;
+    fn layers_of(&self, segment: SegmentKind, n: u64) -> Option<Vec<analysis::SegmentLayer>> {
+        let part = SegmentKind::OF_STACKS
+            .iter()
+            .position(|it| *it == segment)?;
         let mut layers: Vec<(StackLayer, u128)> = self
             .stack
             .iter()

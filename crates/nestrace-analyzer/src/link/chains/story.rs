@@ -9,7 +9,7 @@ use crate::model::chain::Chain;
 use crate::model::clocks::{GuestNs, HostNs};
 use crate::model::span::{Below, BioClock, Layer, Span};
 use crate::result::analysis::{Story, StorySegment, StorySpan};
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 
 /// Each holds a tree: some 100 MB for this many.
 const MAX_STORIES: usize = 100_000;
@@ -194,11 +194,11 @@ fn story(session: usize, chain: &Chain, names: &Names<'_>) -> Story {
 
 /// The segments that a trace has, in the order of the path.
 pub(crate) fn segments_of(times: &Times) -> Vec<StorySegment> {
-    let segment = |segment: Segment| StorySegment {
+    let segment = |segment: SegmentKind| StorySegment {
         name: segment.name(),
         ns: times.of(segment),
     };
-    let all = Segment::OF_CALL.into_iter().map(segment);
+    let all = SegmentKind::OF_CALL.into_iter().map(segment);
     all.filter(|segment| segment.ns > 0).collect()
 }
 

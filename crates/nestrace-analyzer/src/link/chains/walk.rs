@@ -12,72 +12,72 @@ use crate::link::cpu::CpuLookup;
 use crate::model::actor::Actor;
 use crate::model::span::{Below, Layer, Span, What};
 use crate::result::analysis::CpuTime;
-use crate::result::segments::{CALL_SEGMENTS, Segment};
+use crate::result::segments::{CALL_SEGMENTS, SegmentKind};
 
 /// The segments that a layer's own time goes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Own {
     /// All of it to one.
-    All(Segment),
+    All(SegmentKind),
     /// By where it lies.
     Parts {
         /// Before the first child.
-        submit: Segment,
+        submit: SegmentKind,
         /// Between children.
-        between: Segment,
+        between: SegmentKind,
         /// After the last.
-        complete: Segment,
+        complete: SegmentKind,
     },
 }
 
 impl Own {
     const STACK: Self = Self::Parts {
-        submit: Segment::StackSubmit,
-        between: Segment::StackBetween,
-        complete: Segment::StackComplete,
+        submit: SegmentKind::StackSubmit,
+        between: SegmentKind::StackBetween,
+        complete: SegmentKind::StackComplete,
     };
 
     pub(crate) const fn of(layer: Layer, what: What, below: Below) -> Self {
         match (layer, below) {
             (Layer::HostBio | Layer::HostRequest, Below::Devices) => return Self::STACK,
             (Layer::FileIo | Layer::HostRequest, Below::Server) => {
-                return Self::All(Segment::Remote);
+                return Self::All(SegmentKind::Remote);
             }
             _ => {}
         }
         match layer {
             Layer::StackFile => Self::STACK,
             Layer::Call => Self::Parts {
-                submit: Segment::GuestFsSubmit,
-                between: Segment::GuestFsBetween,
-                complete: Segment::GuestFsComplete,
+                submit: SegmentKind::GuestFsSubmit,
+                between: SegmentKind::GuestFsBetween,
+                complete: SegmentKind::GuestFsComplete,
             },
-            Layer::Throttle => Self::All(Segment::GuestDirtyThrottle),
-            Layer::PageWait => Self::All(Segment::GuestPageWait),
-            Layer::GuestJournal => Self::All(Segment::GuestJournal),
-            Layer::GuestBio => Self::All(Segment::GuestQueue),
+            Layer::Throttle => Self::All(SegmentKind::GuestDirtyThrottle),
+            Layer::PageWait => Self::All(SegmentKind::GuestPageWait),
+            Layer::GuestJournal => Self::All(SegmentKind::GuestJournal),
+            Layer::GuestBio => Self::All(SegmentKind::GuestQueue),
             Layer::GuestRequest => Self::Parts {
-                submit: Segment::VirtSubmit,
+                submit: SegmentKind::VirtSubmit,
                 // QEMU may take one guest request as several (IDE's longest DMA): still on its way.
-                between: Segment::VirtSubmit,
-                complete: Segment::VirtComplete,
+                between: SegmentKind::VirtSubmit,
+                complete: SegmentKind::VirtComplete,
             },
             Layer::Qemu => Self::Parts {
-                submit: Segment::QemuSubmit,
-                between: Segment::QemuBetween,
-                complete: Segment::QemuComplete,
+                submit: SegmentKind::QemuSubmit,
+                between: SegmentKind::QemuBetween,
+                complete: SegmentKind::QemuComplete,
             },
-            Layer::QemuJob => Self::All(Segment::QemuJob),
-            Layer::Remote => Self::All(Segment::Remote),
+            Layer::QemuJob => Self::All(SegmentKind::QemuJob),
+            Layer::Remote => Self::All(SegmentKind::Remote),
             Layer::FileIo => Self::Parts {
-                submit: Segment::HostFsSubmit,
-                between: Segment::HostFsBetween,
-                complete: Segment::HostFsComplete,
+                submit: SegmentKind::HostFsSubmit,
+                between: SegmentKind::HostFsBetween,
+                complete: SegmentKind::HostFsComplete,
             },
-            Layer::HostBio => Self::All(Segment::HostQueue),
+            Layer::HostBio => Self::All(SegmentKind::HostQueue),
             Layer::HostRequest => match what {
-                What::Flush => Self::All(Segment::DeviceFlush),
-                _ => Self::All(Segment::Device),
+                What::Flush => Self::All(SegmentKind::DeviceFlush),
+                _ => Self::All(SegmentKind::Device),
             },
         }
     }
@@ -91,14 +91,14 @@ pub(crate) struct StackLayer {
     pub of_file: bool,
 }
 
-/// Nanoseconds of a layer, by [`Segment::OF_STACKS`].
-pub(crate) type StackTimes = [u64; Segment::OF_STACKS.len()];
+/// Nanoseconds of a layer, by [`SegmentKind::OF_STACKS`].
+pub(crate) type StackTimes = [u64; SegmentKind::OF_STACKS.len()];
 
-/// Nanoseconds by [`Segment`].
+/// Nanoseconds by [`SegmentKind`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     by_segment: [u64; CALL_SEGMENTS],
-    /// The layers of [`Segment::OF_STACKS`], ascending.
+    /// The layers of [`SegmentKind::OF_STACKS`], ascending.
     pub stack: Vec<(StackLayer, StackTimes)>,
     /// Under what the drivers of stacked devices keep for themselves; part of the segments.
     pub layer_metadata_ns: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Times {
 
 impl Times {
     /// Time in a segment.
-    pub(crate) fn of(&self, segment: Segment) -> u64 {
+    pub(crate) fn of(&self, segment: SegmentKind) -> u64 {
         self.by_segment[segment as usize]
     }
 
@@ -127,14 +127,14 @@ impl Times {
     }
 
     /// What the thread did that was waited for in a segment; the four add up to [`Self::of`].
-    pub(crate) fn cpu(&self, segment: Segment) -> CpuTime {
+    pub(crate) fn cpu(&self, segment: SegmentKind) -> CpuTime {
         self.cpu[segment as usize]
     }
 
     /// Charges a layer of a stack for its own time in a segment.
-    fn charge_layer(&mut self, segment: Segment, span: &Span, ns: u64) {
+    fn charge_layer(&mut self, segment: SegmentKind, span: &Span, ns: u64) {
         if ns > 0
-            && let Some(part) = Segment::OF_STACKS.iter().position(|it| *it == segment)
+            && let Some(part) = SegmentKind::OF_STACKS.iter().position(|it| *it == segment)
         {
             self.of_layer(span)[part] += ns;
         }
@@ -239,7 +239,7 @@ impl Walk<'_> {
 
     fn charge(
         &mut self,
-        (segment, span): (Segment, &Span),
+        (segment, span): (SegmentKind, &Span),
         from_ns: u64,
         to_ns: u64,
         actor: Actor,
@@ -309,9 +309,9 @@ mod tests {
         }
     }
 
-    fn check(root: &Span, expected: &[(Segment, u64)]) {
+    fn check(root: &Span, expected: &[(SegmentKind, u64)]) {
         let times = walk(root);
-        let found: Vec<(Segment, u64)> = Segment::OF_CALL
+        let found: Vec<(SegmentKind, u64)> = SegmentKind::OF_CALL
             .into_iter()
             .map(|segment| (segment, times.of(segment)))
             .filter(|(_, ns)| *ns > 0)
@@ -323,7 +323,7 @@ mod tests {
     }
 
     use Layer::*;
-    use Segment as S;
+    use SegmentKind as S;
 
     #[test]
     fn every_layer_has_its_segments() {
@@ -660,7 +660,7 @@ mod tests {
                 }
             }
             let times = walk_with(&with_actors(&root, ahead_ns), Some(&cpu));
-            for segment in Segment::OF_CALL {
+            for segment in SegmentKind::OF_CALL {
                 prop_assert_eq!(times.cpu(segment).total(), times.of(segment));
             }
         }

@@ -14,6 +14,7 @@
 //! Outcomes come some hundred milliseconds of trace time later, in no certain order: each guest
 //! request gets exactly one `Paired` or `Unpaired`, each host request one `Paired` or `Unclaimed`.
 
+mod band_history;
 mod cluster;
 mod corridor;
 mod device_disk;
@@ -22,10 +23,13 @@ mod doubt;
 #[cfg(test)]
 mod effort;
 mod election;
+mod ended_pieces;
 mod envelope;
 mod fitting;
+mod matching;
 mod misses;
 mod pairing;
+mod partner;
 mod pending;
 mod queues;
 mod report;
@@ -36,11 +40,7 @@ mod start;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod tie;
 mod timeline;
-mod trail;
-mod trails;
-mod tying;
 
 pub(crate) use device_disk::DeviceDisk;
 pub(crate) use devices::{BY_REQUESTS, BY_REQUESTS_OF_OTHERS};

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use super::device_disk::DeviceDisk;
 use super::devices::Devices;
 use super::election::Seen;
+use super::matching::Matching;
 use super::misses::{CONSENSUS, MISS_WEIGHS, Misses, Search};
+use super::partner::Partner;
 use super::pending::{Pending, State};
 use super::queues::Queues;
 use super::request::{Band, GuestRequest, HostRequest, Outcome, Unpaired, UnpairedReason};
 use super::result::ClockReport;
 use super::start::ClockStart;
 use super::tally::Tally;
-use super::tie::Tie;
 use super::timeline::Timeline;
-use super::tying::Ties;
 use crate::model::clocks::{GuestNs, HostNs};
 use crate::result::analysis;
 
@@ -48,7 +48,7 @@ const MAX_NS: u64 = 1 << 62;
 pub struct Pairing {
     pub(super) start: ClockStart,
     pub(super) outcomes: VecDeque<Outcome>,
-    pub(super) ties: Ties,
+    pub(super) ties: Matching,
     pub(super) devices: Devices,
     pub(super) tally: Tally,
     pub(super) search: Option<Search>,
@@ -93,7 +93,7 @@ impl Pairing {
         }
         Self {
             devices: Devices::new(start.devices.clone()),
-            ties: Ties {
+            ties: Matching {
                 pending: Pending::new(),
                 timeline,
                 queues: Queues::default(),
@@ -317,7 +317,7 @@ impl Pairing {
         self.guest_ns.min(by_host).saturating_sub(lag_ns)
     }
 
-    /// Ties the requests that are ripe; `true` if the clock is in doubt.
+    /// Matching the requests that are ripe; `true` if the clock is in doubt.
     fn tie_ripe(&mut self, end: bool) -> bool {
         let before_ns = self.ripe_before(TIE_AFTER_NS, end);
         self.tied_before = self.tied_before.max(self.ties.pending.guests.first());
@@ -336,7 +336,7 @@ impl Pairing {
                 continue;
             }
             let weighs = match self.ties.tie(number, before_ns) {
-                Tie::Certain => {
+                Partner::Certain => {
                     self.misses.score = self.misses.score.saturating_sub(1);
                     if self.misses.score == 0 {
                         self.trusted_ns = request.issued_ns;
@@ -344,9 +344,9 @@ impl Pairing {
                     self.tally.seen(&request);
                     continue;
                 }
-                Tie::Ambiguous => 1,
-                Tie::Miss if request.may_be_alone => 0,
-                Tie::Miss => MISS_WEIGHS,
+                Partner::Ambiguous => 1,
+                Partner::Miss if request.may_be_alone => 0,
+                Partner::Miss => MISS_WEIGHS,
             };
             self.unsure.push_back(number);
             if self.doubt(number, &request, weighs) {

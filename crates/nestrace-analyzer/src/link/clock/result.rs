@@ -1,10 +1,10 @@
 //! The clock as the result shows it.
 
+use super::band_history::{BandHistory, Point};
+use super::ended_pieces::LISTED;
 use super::start::ClockStart;
 use super::tally::Tally;
 use super::timeline::Timeline;
-use super::trail::{Point, Trail};
-use super::trails::LISTED;
 use crate::model::clocks::GuestNs;
 use crate::result::analysis::{Clock, ClockMethod, ClockPiece, ErrorBound};
 
@@ -17,20 +17,20 @@ pub(super) struct ClockReport<'a> {
 
 impl ClockReport<'_> {
     pub(super) fn clock(&self) -> Clock {
-        let trails: Vec<&Trail> = self.timeline.trails().collect();
-        let longest = trails.iter().max_by_key(|trail| trail.duration_ns());
-        let reference = longest.and_then(|trail| trail.best());
+        let histories: Vec<&BandHistory> = self.timeline.histories().collect();
+        let longest = histories.iter().max_by_key(|history| history.duration_ns());
+        let reference = longest.and_then(|history| history.best());
         Clock {
             guest: self.start.guest.clone(),
             stream: self.start.stream.clone(),
-            method: if trails.is_empty() {
+            method: if histories.is_empty() {
                 ClockMethod::None
             } else {
                 ClockMethod::IoExchanges
             },
             reference_unix_ns: reference.and_then(|point| self.unix_ns(point)),
             offset_ns: reference.map(|point| point.band.middle_ns()),
-            drift_ppm: longest.and_then(|trail| trail.drift_ppm()),
+            drift_ppm: longest.and_then(|history| history.drift_ppm()),
             error_bound_ns: ErrorBound {
                 p50: self.tally.bounds.quantile(0.5),
                 max: self.tally.bounds.dist().max,
@@ -39,10 +39,10 @@ impl ClockReport<'_> {
             rejected: self.tally.rejected,
             violations: self.tally.violations,
             pieces: self.timeline.n_pieces(),
-            stretches: trails
+            stretches: histories
                 .iter()
                 .take(LISTED)
-                .filter_map(|trail| self.stretch(trail))
+                .filter_map(|history| self.stretch(history))
                 .collect(),
         }
     }
@@ -58,16 +58,16 @@ impl ClockReport<'_> {
         u64::try_from(unix).ok()
     }
 
-    fn stretch(&self, trail: &Trail) -> Option<ClockPiece> {
-        let first = trail.first()?;
+    fn stretch(&self, history: &BandHistory) -> Option<ClockPiece> {
+        let first = history.first()?;
         let offset_ns = first.band.middle_ns();
         let after_start =
             |guest_ns: GuestNs| guest_ns.on_host(offset_ns).since(self.start.host_start_ns);
         Some(ClockPiece {
             from_ns: after_start(first.guest_ns),
-            to_ns: after_start(trail.last_ns()),
+            to_ns: after_start(history.last_ns()),
             offset_ns,
-            drift_ppm: trail.drift_ppm(),
+            drift_ppm: history.drift_ppm(),
         })
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
+use super::band_history::BandHistory;
 use super::corridor::{Corridor, Window, exchange};
+use super::ended_pieces::EndedPieces;
 use super::request::{Band, GuestRequest, HostRequest};
-use super::trail::Trail;
-use super::trails::Trails;
 use crate::model::clocks::GuestNs;
 
 /// Fastest change of the offset between two uncorrected clocks, parts per million: as much as NTP takes a
@@ -44,7 +44,7 @@ pub(super) struct Piece {
     exchanges: u64,
     /// D of its last request that was reported.
     last_ns: GuestNs,
-    pub trail: Trail,
+    pub history: BandHistory,
 }
 
 impl Piece {
@@ -132,7 +132,7 @@ pub(super) struct Timeline {
     /// There were others before these.
     is_cut: bool,
     /// Those that are over and whose bands are not needed any more.
-    over: Trails,
+    over: EndedPieces,
     exchanges: u64,
 }
 
@@ -149,7 +149,7 @@ impl Timeline {
             rho_ppm: (rho_ppm * 1_000_000).div_ceil(1_000_000 - rho_ppm),
             pieces: VecDeque::new(),
             is_cut: false,
-            over: Trails::default(),
+            over: EndedPieces::default(),
             exchanges: 0,
         }
     }
@@ -191,12 +191,12 @@ impl Timeline {
             reported: Corridor::new(self.rho_ppm),
             exchanges: 0,
             last_ns: GuestNs::default(),
-            trail: Trail::default(),
+            history: BandHistory::default(),
         });
         if self.pieces.len() > KEPT
             && let Some(piece) = self.pieces.pop_front()
         {
-            self.over.add(piece.trail);
+            self.over.add(piece.history);
             self.is_cut = true;
         }
     }
@@ -372,7 +372,7 @@ impl Timeline {
         let piece = self.only_piece(guest);
         if let Some(piece) = piece.and_then(|piece| self.pieces.get_mut(piece)) {
             piece.last_ns = piece.last_ns.max(guest.issued_ns);
-            piece.trail.note(guest.completed_ns, band);
+            piece.history.note(guest.completed_ns, band);
             if exchange {
                 piece.reported.accept(guest, host);
                 self.exchanges += 1;
@@ -390,14 +390,14 @@ impl Timeline {
     }
 
     /// What each piece with links looked like, those that are not kept apart.
-    pub(super) fn trails(&self) -> impl Iterator<Item = &Trail> {
-        let running = self.pieces.iter().map(|piece| &piece.trail);
-        let running = running.filter(|trail| !trail.is_empty());
+    pub(super) fn histories(&self) -> impl Iterator<Item = &BandHistory> {
+        let running = self.pieces.iter().map(|piece| &piece.history);
+        let running = running.filter(|history| !history.is_empty());
         self.over.kept().chain(running)
     }
 
     /// How many pieces had links.
     pub(super) fn n_pieces(&self) -> u64 {
-        self.over.n_more() + self.trails().count() as u64
+        self.over.n_more() + self.histories().count() as u64
     }
 }

@@ -4,7 +4,7 @@ use nestrace_trace::manifest::{Device, Mount, Server, Topology};
 
 use super::{run, served, topology};
 use crate::link::chains::walk;
-use crate::result::segments::Segment;
+use crate::result::segments::SegmentKind;
 
 #[test]
 fn direct_io_of_a_loop_device_lies_within_its_request() {
@@ -201,7 +201,7 @@ fn all_of_a_stripe_with_parity_belongs_to_the_write() {
 }
 
 /// Times by segment of the only request.
-fn segments(topology: &Topology, events: &str) -> Vec<(Segment, u64)> {
+fn segments(topology: &Topology, events: &str) -> Vec<(SegmentKind, u64)> {
     let outcome = run(topology, &[], events);
     let [only] = outcome.served.as_slice() else {
         panic!("one request: {:?}", outcome.served);
@@ -209,7 +209,7 @@ fn segments(topology: &Topology, events: &str) -> Vec<(Segment, u64)> {
     let times = walk(&only.span);
     let whole = only.span.end_ns - only.span.start_ns;
     assert_eq!(times.total(), whole, "the segments are the whole");
-    let times = Segment::OF_BIO.into_iter().map(|it| (it, times.of(it)));
+    let times = SegmentKind::OF_BIO.into_iter().map(|it| (it, times.of(it)));
     times.filter(|(_, ns)| *ns > 0).collect()
 }
 
@@ -242,14 +242,14 @@ fn below_a_stacked_device_a_server_is_no_device() {
     assert_eq!(
         segments(&topology, events),
         [
-            (Segment::QemuSubmit, 10),
-            (Segment::HostFsSubmit, 2),
-            (Segment::HostQueue, 6),
-            (Segment::StackSubmit, 2),
-            (Segment::StackComplete, 5),
-            (Segment::Remote, 30),
-            (Segment::HostFsComplete, 15),
-            (Segment::QemuComplete, 10),
+            (SegmentKind::QemuSubmit, 10),
+            (SegmentKind::HostFsSubmit, 2),
+            (SegmentKind::HostQueue, 6),
+            (SegmentKind::StackSubmit, 2),
+            (SegmentKind::StackComplete, 5),
+            (SegmentKind::Remote, 30),
+            (SegmentKind::HostFsComplete, 15),
+            (SegmentKind::QemuComplete, 10),
         ]
     );
 }
@@ -280,18 +280,18 @@ fn direct_io_on_a_network_file_system_is_the_server_s() {
     assert_eq!(
         segments(&on_nfs(true, "none"), events),
         [
-            (Segment::QemuSubmit, 10),
-            (Segment::Remote, 60),
-            (Segment::QemuComplete, 10),
+            (SegmentKind::QemuSubmit, 10),
+            (SegmentKind::Remote, 60),
+            (SegmentKind::QemuComplete, 10),
         ]
     );
     // The page cache may have taken it.
     assert_eq!(
         segments(&on_nfs(false, "writeback"), events),
         [
-            (Segment::QemuSubmit, 10),
-            (Segment::HostFsSubmit, 60),
-            (Segment::QemuComplete, 10),
+            (SegmentKind::QemuSubmit, 10),
+            (SegmentKind::HostFsSubmit, 60),
+            (SegmentKind::QemuComplete, 10),
         ]
     );
 }

@@ -2,7 +2,7 @@
 
 /// What came of the search for a partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tie {
+pub(super) enum Partner {
     /// It has its partner.
     Certain,
     /// It has several possible ones.

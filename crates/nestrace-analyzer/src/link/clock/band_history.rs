@@ -19,13 +19,13 @@ pub(super) struct Point {
 
 /// One piece's points.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
+pub(super) struct BandHistory {
     points: Vec<Point>,
     stride_ns: u64,
     last_ns: GuestNs,
 }
 
-impl Trail {
+impl BandHistory {
     pub(super) fn is_empty(&self) -> bool {
         self.points.is_empty()
     }

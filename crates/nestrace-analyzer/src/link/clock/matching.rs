@@ -1,10 +1,10 @@
-//! Ties guest requests to the host requests that they can only be.
+//! Matching guest requests to the host requests that they can only be.
 
 use super::cluster::{self, Known, Resolved};
+use super::partner::Partner;
 use super::pending::Pending;
 use super::queues::Queues;
 use super::request::{GuestRequest, HostRequest};
-use super::tie::Tie;
 use super::timeline::Timeline;
 use crate::model::clocks::GuestNs;
 
@@ -13,7 +13,7 @@ const FEW: u32 = 32;
 
 /// The requests of both sides that wait, and the clock that says which of them may be one.
 #[derive(Debug)]
-pub(super) struct Ties {
+pub(super) struct Matching {
     pub(super) pending: Pending,
     pub(super) timeline: Timeline,
     pub(super) queues: Queues,
@@ -21,27 +21,27 @@ pub(super) struct Ties {
     pub(super) host_lost: bool,
 }
 
-impl Ties {
-    /// Ties one request and whoever becomes certain with it.
-    pub(super) fn tie(&mut self, number: u64, before_ns: GuestNs) -> Tie {
+impl Matching {
+    /// Matching one request and whoever becomes certain with it.
+    pub(super) fn tie(&mut self, number: u64, before_ns: GuestNs) -> Partner {
         if let Some(host) = self.only_one(number) {
             // Nothing has narrowed the band since it said so.
             self.accept_if(number, host, |_, _, _| true);
-            return Tie::Certain;
+            return Partner::Certain;
         }
         let resolved = self.resolve(number, before_ns);
         for pair in &resolved.pairs {
             self.accept(pair.guest, pair.host, pair.exchange);
         }
         if resolved.pairs.iter().any(|pair| pair.guest == number) {
-            Tie::Certain
+            Partner::Certain
         } else if resolved.guests.contains(&number) {
-            Tie::Ambiguous
+            Partner::Ambiguous
         } else {
             if let Some(entry) = self.pending.guests.get(number) {
                 self.queues.unlearn(&entry.request);
             }
-            Tie::Miss
+            Partner::Miss
         }
     }
 
@@ -91,7 +91,7 @@ impl Ties {
         )
     }
 
-    /// Ties two; the pair narrows the band if it is an exchange and the band still lets it be: what was certain may have
+    /// Matching two; the pair narrows the band if it is an exchange and the band still lets it be: what was certain may have
     /// become impossible with the pairs before it.
     pub(super) fn accept(&mut self, guest: u64, host: u64, exchange: bool) {
         self.accept_if(guest, host, |this, guest, host| {
