@@ -19,10 +19,11 @@ use super::{name, read};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Mount options that no file system knows, a workload that fails, one that crashes its guest, one that hangs, and one
-/// that cannot be killed because its file system is frozen.
+/// that cannot be killed because its file system is frozen. By this seed two cells with results come among the first
+/// three: what fails runs again each time that the lab is started.
 const PLAN: &str = "name = 'failures'
 repetitions = 1
-seed = 2
+seed = 4
 record = false
 image_size = '128M'
 data_size = '4M'
