@@ -43,7 +43,8 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder for the lab")?;
     let program = programs(ctx, folder.path())?;
     let results = folder.path().join("results");
-    let cases: [(&str, &dyn Fn(&mut Case) -> anyhow::Result<()>); 9] = [
+    type Body<'a> = &'a dyn Fn(&mut Case) -> anyhow::Result<()>;
+    let cases: [(&str, Body<'_>); 9] = [
         ("plan", &|case| plans(&program, case)),
         ("devices-refused", &|case| devices::refused(&program, case)),
         ("devices-used", &|case| devices::used(case)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nestrace_probes::{clock, refusal::with_causes};
 use nestrace_trace::manifest::{Loss, State};
 
-use super::{Flying, LAST_PROBE, RecordError, Recorder, Summary, flying};
+use super::{Flying, LAST_PROBE, RecordError, Recorder, Summary, flight_recorder};
 
 impl Recorder {
     /// Shuts the gate, drains what is left, and closes the bundle.
@@ -13,7 +13,7 @@ impl Recorder {
     /// # Errors
     /// The bundle's; what was written stays readable in any case.
     pub fn finish(mut self, reason: &str) -> Result<Summary, RecordError> {
-        flying::finish_earlier(&mut self);
+        flight_recorder::finish_earlier(&mut self);
         self.end_guest_sides();
         if let Err(error) = self.probes.set_gate(false) {
             self.manifest.notice(
@@ -38,7 +38,7 @@ impl Recorder {
             self.sink.failed.get_or_insert(error);
         }
         self.note_write_failure();
-        if self.flying.is_some() && !flying::end(&mut self) {
+        if self.flying.is_some() && !flight_recorder::end(&mut self) {
             return Ok(self.without_bundle(reason));
         }
         self.guests.write_image_maps(&mut self.manifest);
@@ -61,7 +61,7 @@ impl Recorder {
         self.manifest.value.losses = self.losses();
         self.manifest.value.end_reason = reason.to_owned();
         self.manifest.value.state = State::Complete;
-        flying::complete(&mut self);
+        flight_recorder::complete(&mut self);
         // The older one is not needed any more, also where the last manifest finds no room.
         self.settle();
         self.dir.close(&self.manifest.value)?;
@@ -74,8 +74,8 @@ impl Recorder {
         let live_ns = manifest.end_mono_ns.saturating_sub(manifest.live_mono_ns);
         Ok(Summary {
             path: self.dir.path().to_owned(),
-            flown: flying::written(&self, true),
-            failed: flying::failed(&self),
+            flown: flight_recorder::written(&self, true),
+            failed: flight_recorder::failed(&self),
             counters: self.counters(),
             duration: Duration::from_nanos(live_ns),
             end_reason: self.manifest.value.end_reason,
@@ -89,11 +89,11 @@ impl Recorder {
         let _ = self.launcher.discard();
         let manifest = &self.manifest.value;
         let live_ns = manifest.end_mono_ns.saturating_sub(manifest.live_mono_ns);
-        let flown = flying::written(&self, false);
+        let flown = flight_recorder::written(&self, false);
         let last = flown.iter().flatten().next_back();
         Summary {
             path: last.cloned().unwrap_or_default(),
-            failed: flying::failed(&self),
+            failed: flight_recorder::failed(&self),
             counters: self.counters(),
             duration: Duration::from_nanos(live_ns),
             end_reason: reason.to_owned(),

@@ -6,7 +6,7 @@
 mod carriers;
 mod closing;
 mod error;
-mod flying;
+mod flight_recorder;
 mod guest_sides;
 mod guest_state;
 mod limits_and_jobs;
@@ -55,7 +55,7 @@ use crate::{
     roles::{keeper::Keeper, launcher::Launcher},
     topology::image_file::FileIdentity,
 };
-use flying::Flying;
+use flight_recorder::Flying;
 use guest_sides::GuestSides;
 use guest_state::Guests;
 use limits_and_jobs::LimitsAndJobs;
@@ -215,7 +215,7 @@ impl Recorder {
         let manifest = manifest(&options, &probes);
         let places = GuestSides::places(&options.agent, &options.topology);
         let (mut dir, stream, mut flying) = match &options.flight {
-            Some(flight) => flying::begin(flight, options.force, places.0.len())?,
+            Some(flight) => flight_recorder::begin(flight, options.force, places.0.len())?,
             None => {
                 let (dir, stream) = BundleDir::create(&options.output, options.force, &manifest)?;
                 (dir, stream, None)
@@ -300,7 +300,7 @@ impl Recorder {
         self.manifest.value.live_mono_ns = live_ns;
         self.sides.host_is_live(live_ns);
         if self.flying.is_some() {
-            flying::watch(self, live_ns);
+            flight_recorder::watch(self, live_ns);
             return Ok(());
         }
         self.manifest.write(&mut self.dir)?;
@@ -355,7 +355,7 @@ impl Recorder {
             if self.flying.is_none() {
                 self.sides.limit(&self.dir, self.max_bytes);
             }
-            flying::look(self, now_ns);
+            flight_recorder::look(self, now_ns);
             end = self.guests.look(&mut self.manifest);
             self.limits_and_jobs.look(&mut self.manifest);
         }
@@ -364,7 +364,7 @@ impl Recorder {
         self.guests
             .note_machine_states(&mut self.sink, &mut self.manifest);
         if self.flying.is_some() {
-            end = flying::tick(self, now_ns).or(end);
+            end = flight_recorder::tick(self, now_ns).or(end);
         } else if self.sink.failed.is_none() {
             // A full disk must not end the recording before its stream does: the next tick tries again.
             self.manifest.write_changes(&mut self.dir);

@@ -5,17 +5,17 @@
 //! not recorded, lost or not certain; then it is in `findings_unjudged`. Limits stand in [`threshold`],
 //! each with its reason. The rules and where they come from: `docs/findings.md`.
 
+mod access_pattern;
 mod backup;
 mod bus;
-mod cache;
 mod cpu;
 mod device;
+mod guest_page_cache;
+mod host_cache;
 mod image;
 mod latency;
 mod limit;
 mod metadata;
-mod order;
-mod page_cache;
 mod program_syncs;
 mod stack;
 mod subject;
@@ -36,29 +36,32 @@ type Rule = (&'static str, fn(&Subject<'_>) -> Judgement);
 
 /// All rules that look at one disk, in the order of `docs/findings.md`.
 const RULES: [Rule; 45] = [
-    ("host-readahead", cache::host_readahead),
-    ("readahead-waste", cache::readahead_waste),
+    ("host-readahead", host_cache::host_readahead),
+    ("readahead-waste", host_cache::readahead_waste),
     ("queue-idle", latency::queue_idle),
     ("scheduler-ineffective", device::scheduler_ineffective),
-    ("allocation-defeated", order::allocation_defeated),
+    ("allocation-defeated", access_pattern::allocation_defeated),
     ("journal-on-journal", sync::journal_on_journal),
     ("repeated-log-writes", sync::repeated_log_writes),
     ("metadata-blind", metadata::metadata_blind),
     ("latency-overhead", latency::latency_overhead),
     ("flush-amplification", sync::flush_amplification),
-    ("write-through-cache", cache::write_through_cache),
+    ("write-through-cache", host_cache::write_through_cache),
     ("qcow2-allocation", image::qcow2_allocation),
     ("qcow2-l2-misses", image::qcow2_l2_misses),
     ("emulated-bus", bus::emulated_bus),
     ("sparse-allocation", image::sparse_allocation),
-    ("misaligned", order::misaligned),
-    ("double-cache", cache::double_cache),
+    ("misaligned", access_pattern::misaligned),
+    ("double-cache", host_cache::double_cache),
     ("atime-updates", metadata::atime_updates),
-    ("unmerged-small-requests", order::unmerged_small_requests),
-    ("writeback-burst", cache::writeback_burst),
+    (
+        "unmerged-small-requests",
+        access_pattern::unmerged_small_requests,
+    ),
+    ("writeback-burst", host_cache::writeback_burst),
     ("virtualization-share", latency::virtualization_share),
     ("thread-pool-wait", latency::thread_pool_wait),
-    ("direct-io-fallback", cache::direct_io_fallback),
+    ("direct-io-fallback", host_cache::direct_io_fallback),
     ("cow-on-cow", image::cow_on_cow),
     ("backing-chain", image::backing_chain),
     ("host-throttled", limit::host_throttled),
@@ -77,10 +80,10 @@ const RULES: [Rule; 45] = [
         "log-on-shared-journal",
         program_syncs::log_on_shared_journal,
     ),
-    ("cold-reads", page_cache::cold_reads),
-    ("readahead-short", page_cache::readahead_short),
-    ("dirty-throttled", page_cache::dirty_throttled),
-    ("mmap-faults", page_cache::mmap_faults),
+    ("cold-reads", guest_page_cache::cold_reads),
+    ("readahead-short", guest_page_cache::readahead_short),
+    ("dirty-throttled", guest_page_cache::dirty_throttled),
+    ("mmap-faults", guest_page_cache::mmap_faults),
     ("iothread-saturated", cpu::iothread_saturated),
     ("cpu-starved", cpu::cpu_starved),
     ("vcpu-not-running", cpu::vcpu_not_running),
