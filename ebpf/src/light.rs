@@ -53,12 +53,16 @@ fn begin(entry: &mut InFlight, request: u64, issued_ns: u64, recording: u32, dev
 /// Remembers a request. Two processors that issue at the same place at once may both find it free: at most one of the
 /// two is remembered then, and what is not is sent without the time of its D.
 #[inline(always)]
-fn remember(request: u64, recording: u32, dev: u32) {
+fn remember(pointer: *const u8, recording: u32, dev: u32) {
+    let request = number_of(pointer);
     // SAFETY: no preconditions.
     let issued_ns = unsafe { bpf_ktime_get_ns() };
     let Some(place) = place_of(request) else { return };
     // SAFETY: the place is valid for the program's run.
     let there = unsafe { &mut *place };
+    if sums::on() && is_in_flight(there, request, recording) {
+        sums::begins_again(pointer, there.issued_ns);
+    }
     // Of one that has just ended the second program may not have seen that yet.
     let is_taken = there.request != request
         && there.recording == recording
@@ -111,7 +115,7 @@ fn issue(ctx: &BtfTracePointContext) -> i32 {
     // While the probes sum, the place of the sum stands for the device.
     let wanted = if sums::on() { sums::place_of_request(request) } else { block::wanted_disk(request) };
     if let Some(dev) = wanted {
-        remember(number_of(request), recording, dev);
+        remember(request, recording, dev);
     }
     0
 }

@@ -43,6 +43,8 @@ static SUM_BEGAN: HashMap<IoKey, Began, 16384> = HashMap::new();
 #[btf_map]
 static SUMS_SINCE: Array<u64, 1> = Array::new();
 
+/// bpf_map_update_elem does not replace an element.
+const BPF_NOEXIST: u64 = 1;
 /// Free places of the pool that are looked at before a BlockBackend goes without.
 const MAX_LOOKS: usize = SUM_POOL_PLACES;
 
@@ -128,17 +130,38 @@ pub fn place_of_request(request: *const u8) -> Option<u32> {
     Some(place(slot, operation_of(request)?))
 }
 
+/// The stamp of a request's beginning and that of its D are of two clocks of the kernel's, which may differ by as much while
+/// the kernel corrects one.
+const CLOCKS_DIFFER_NS: u64 = 1_000_000;
+
+/// Whether a request that was issued at this time had begun before.
+#[inline(always)]
+fn began_before(start_ns: u64, issued_ns: u64) -> bool {
+    start_ns < issued_ns.wrapping_add(CLOCKS_DIFFER_NS)
+}
+
+/// A request is issued that is in flight already: it was put back into its queue, or its last end reached no program.
+#[inline(always)]
+pub fn begins_again(request: *const u8, issued_ns: u64) {
+    if has(&RQ_START) && !began_before(follow(request, &RQ_START), issued_ns) {
+        ring::count_drop(Source::Block);
+    }
+}
+
 /// A request has completed that was remembered with its place.
 #[inline(always)]
 pub fn request_ends(request: *const u8, place: u32, bytes: u32, issued_ns: u64, ended_ns: u64) {
-    add(place, u64::from(bytes), ended_ns.wrapping_sub(issued_ns));
-    if !has(&RQ_START) {
+    // 0 where the queue keeps no time.
+    let start_ns: u64 = if has(&RQ_START) { follow(request, &RQ_START) } else { 0 };
+    if !began_before(start_ns, issued_ns) {
+        // What is remembered is an earlier use of the request. Neither its end reached a program nor the D of this one.
+        ring::count_drop(Source::Block);
+        ring::count_drop(Source::Block);
         return;
     }
-    let start_ns: u64 = follow(request, &RQ_START);
-    // 0 where the queue keeps no time.
-    if start_ns != 0 && start_ns <= issued_ns {
-        add(place.wrapping_add(SUM_OPS as u32), 0, issued_ns - start_ns);
+    add(place, u64::from(bytes), ended_ns.wrapping_sub(issued_ns));
+    if start_ns != 0 {
+        add(place.wrapping_add(SUM_OPS as u32), 0, issued_ns.saturating_sub(start_ns));
     }
 }
 
@@ -158,8 +181,13 @@ pub fn unknown_request(request: *const u8) {
 #[inline(always)]
 fn begin(key: &IoKey, bytes: u64, place: u32, guest: u32, source: Source) {
     let began = Began { ts_ns: now_ns(), bytes, place, guest };
-    if SUM_BEGAN.insert(key, &began, 0).is_err() {
+    // One that is there already has ended without a program that saw it; QEMU may also forget one of its own.
+    let flags = if matches!(source, Source::File) { BPF_NOEXIST } else { 0 };
+    if SUM_BEGAN.insert(key, &began, flags).is_err() {
         ring::count_drop(source);
+        if flags != 0 {
+            let _ = SUM_BEGAN.insert(key, &began, 0);
+        }
     }
 }
 

@@ -37,6 +37,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The disk with a limit, and the limit.
 const SLOW: &str = "slow";
 const SLOW_IOPS: u64 = 50;
+/// This kernel keeps a burst of soft interrupts from every program at times (`docs/loss.md`).
+const MAX_LOST: u64 = 64;
 const MIB: u64 = 1 << 20;
 
 const DISKS: [(&str, Aio); 3] = [
@@ -99,10 +101,18 @@ impl Top {
         case.holds("lines", lines.len() >= 2, &lines.len().to_string());
         let schema = lines.iter().all(|line| line["schema"] == "nestrace-live/1");
         case.holds("schema", schema, "another");
-        let lost: u64 = lines.iter().filter_map(|line| line["lost"].as_u64()).sum();
-        case.equal("lost", lost, 0);
+        let lost = lost(&lines);
+        case.holds("lost", lost <= MAX_LOST, &lost.to_string());
+        if lost > 0 {
+            case.figure(format!("{lost} lost"));
+        }
         Ok(lines)
     }
+}
+
+/// What the lines say was lost.
+fn lost(lines: &[Value]) -> u64 {
+    lines.iter().filter_map(|line| line["lost"].as_u64()).sum()
 }
 
 /// The sum over all lines of a number in the rows that are chosen.
@@ -143,11 +153,18 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of some thousand requests the probes now and then miss one, which no count of theirs shows yet.
-fn nearly(case: &mut Case, what: &str, seen: u64, expected: u64) {
-    let most = if what.contains("bytes") { 8192 } else { 2 };
-    let is_near = seen <= expected && expected - seen <= most;
-    case.holds(what, is_near, &format!("{seen}, expected {expected}"));
+/// What is missing is counted as lost, but for the last use of a request.
+fn nearly(case: &mut Case, what: &str, (seen, expected): (u64, u64), lost: u64) {
+    let one = if what.contains("bytes") { 8192 } else { 1 };
+    let is_near = seen <= expected && expected - seen <= (2 + lost) * one;
+    if seen != expected {
+        case.figure(format!("{what}: {seen} of {expected}"));
+    }
+    case.holds(
+        what,
+        is_near,
+        &format!("{seen}, expected {expected}, {lost} lost"),
+    );
 }
 
 fn load(disk: &str) -> String {
@@ -157,8 +174,8 @@ fn load(disk: &str) -> String {
     )
 }
 
-/// The kernel of a test machine keeps bursts of soft interrupts from every program at times (`docs/loss.md`): the test
-/// prints what was missing then, and all is counted anew, three times at most.
+/// All is counted anew, three times at most, where this kernel kept a burst of soft interrupts from every program
+/// (`docs/loss.md`) and more is missing than was lost; the test prints what.
 fn counts(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> anyhow::Result<()> {
     for _ in 0..3 {
         let mut counted = Case::default();
@@ -193,6 +210,7 @@ fn count(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> an
         .map(|(id, _)| Counts::take(guest, id, host))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let lines = top.stop(case)?;
+    let lost = lost(&lines);
 
     let stat = after[0].device.since(&before[0].device);
     let device = host.device();
@@ -211,26 +229,26 @@ fn count(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> an
     nearly(
         case,
         "devices: reads against stat",
-        of_device("read", "/n"),
-        stat.reads,
+        (of_device("read", "/n"), stat.reads),
+        lost,
     );
     nearly(
         case,
         "devices: flushes against stat",
-        of_device("flush", "/n"),
-        stat.flushes,
+        (of_device("flush", "/n"), stat.flushes),
+        lost,
     );
     nearly(
         case,
         "devices: bytes read against stat",
-        of_device("read", "/bytes"),
-        stat.read_sectors * 512,
+        (of_device("read", "/bytes"), stat.read_sectors * 512),
+        lost,
     );
     nearly(
         case,
         "devices: bytes written against stat",
-        of_device("write", "/bytes"),
-        stat.write_sectors * 512,
+        (of_device("write", "/bytes"), stat.write_sectors * 512),
+        lost,
     );
     // stat counts a flush without data as a write, too; each of these is a flush of the device.
     let writes = of_device("write", "/n") + of_device("discard", "/n");
@@ -287,8 +305,8 @@ fn count(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> an
             nearly(
                 case,
                 &format!("{id}: {op} {pointer}"),
-                of_disk(op, pointer),
-                expected,
+                (of_disk(op, pointer), expected),
+                lost,
             );
         }
         let last = lines.last().context("see a last line")?;
