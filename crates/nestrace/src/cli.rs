@@ -1,12 +1,12 @@
 //! The command line: one definition gives parsing, help, completions and the man page.
 
 mod flight;
+mod packaged;
 mod values;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 use nestrace_cli::fleet::FleetArgs;
 use nestrace_cli::lab::LabArgs;
 use nestrace_record::agent_address::Choice;
@@ -14,6 +14,7 @@ use nestrace_record::agent_address::Choice;
 use crate::listen::Listen;
 
 pub use flight::FlightArgs;
+pub use packaged::{CompletionsArgs, ManArgs};
 use values::{interval, ring_size, seconds, seconds_from, size, stories};
 
 /// Trace the disk I/O of a virtual machine through every layer of the host, and explain where the time goes.
@@ -64,6 +65,9 @@ pub enum Command {
     Lab(LabArgs),
     /// Ask many recordings at once, from one data set.
     Fleet(FleetArgs),
+    /// Print the JSON Schema of what a command prints.
+    #[cfg(feature = "schema")]
+    Schema(crate::schema::SchemaArgs),
     /// Print the completion script for a shell.
     Completions(CompletionsArgs),
     /// Print the man page (roff) of nestrace or of one command.
@@ -476,24 +480,6 @@ pub struct RepairArgs {
     /// Replace an existing bundle.
     #[arg(long)]
     pub force: bool,
-}
-
-/// `nestrace completions`.
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell.
-    pub shell: Shell,
-}
-
-/// `nestrace man`.
-#[derive(Debug, Args)]
-pub struct ManArgs {
-    /// The command to print the page of, such as record or lab run.
-    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
-    pub command: Vec<String>,
-    /// Write all pages (nestrace.1, nestrace-record.1, …) into this folder. It is created if needed.
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
 }
 
 #[cfg(test)]

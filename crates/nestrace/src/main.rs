@@ -18,6 +18,8 @@ mod output_place;
 mod record;
 mod repair;
 mod report_files;
+#[cfg(feature = "schema")]
+mod schema;
 mod serve;
 mod shell;
 mod stop;
@@ -57,6 +59,8 @@ fn run(command: Command) -> Result<u8, Failure> {
         Command::Repair(args) => repair::run(&args),
         // What begins with these words does not get here.
         Command::Lab(_) | Command::Fleet(_) => Ok(exit::USAGE),
+        #[cfg(feature = "schema")]
+        Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man(args) => shell::man(&args),
     }

@@ -344,3 +344,15 @@ fn messages_name_what_helps() {
         "{stderr}"
     );
 }
+
+#[test]
+fn schemas_are_those_of_the_documents() {
+    for of in ["analysis", "comparison", "lab", "fleet"] {
+        let page = format!("{}/../../docs/{of}.schema.json", env!("CARGO_MANIFEST_DIR"));
+        let expected = fs::read(page).expect("the committed schema");
+        assert!(nestrace(&["schema", of]).stdout == expected, "{of}");
+    }
+    let (code, said) = code_and_messages(&["schema", "bundle"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("analysis, comparison, lab, fleet"), "{said}");
+}
