@@ -1,4 +1,4 @@
-//! The logs of XFS and btrfs, in a guest: which write, or which commit, a thread waits for.
+//! The logs of XFS and btrfs and the checkpoints of f2fs, in a guest: which write, or which commit, a thread waits for.
 
 use aya_ebpf::{
     macros::{kprobe, raw_tracepoint},
@@ -41,12 +41,12 @@ fn log_wait(iclog: u64) -> i32 {
 mod commit {
     pub const LOG: u8 = 1;
     pub const TRANSACTION: u8 = 2;
+    pub const CHECKPOINT: u8 = 3;
 }
 
-/// A thread makes this commit of btrfs, or waits until another one has made it.
+/// A thread makes this commit, or waits until another one has made it.
 #[inline(always)]
-fn commit_wait(fs: u64, what: u8, number: u64, subvolume: u64) -> u32 {
-    let super_block: u64 = copy_field(fs, &BTRFS_FS_SUPER);
+fn commit_wait(super_block: u64, what: u8, number: u64, subvolume: u64) -> u32 {
     let dev: u32 = copy_field(super_block, &SB_DEV);
     if !caller::wants_mount(dev) {
         return 0;
@@ -68,7 +68,13 @@ pub fn btrfs_sync_log(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let number: u32 = copy_field(log, &BTRFS_LOG_TRANSID);
-    commit_wait(copy_field(root, &BTRFS_ROOT_FS), commit::LOG, u64::from(number), copy_field(root, &BTRFS_ROOT_ID))
+    let fs: u64 = copy_field(root, &BTRFS_ROOT_FS);
+    commit_wait(
+        copy_field(fs, &BTRFS_FS_SUPER),
+        commit::LOG,
+        u64::from(number),
+        copy_field(root, &BTRFS_ROOT_ID),
+    )
 }
 
 #[kprobe]
@@ -78,5 +84,63 @@ pub fn btrfs_commit_transaction(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let number: u64 = copy_field(handle, &BTRFS_HANDLE_TRANSID);
-    commit_wait(copy_field(handle, &BTRFS_HANDLE_FS), commit::TRANSACTION, number, 0)
+    let fs: u64 = copy_field(handle, &BTRFS_HANDLE_FS);
+    commit_wait(copy_field(fs, &BTRFS_FS_SUPER), commit::TRANSACTION, number, 0)
+}
+
+#[kprobe]
+pub fn f2fs_issue_checkpoint(ctx: ProbeContext) -> u32 {
+    if !ring::open() || !has(&F2FS_SUPER) {
+        return 0;
+    }
+    let fs: u64 = ctx.arg(0).unwrap_or_default();
+    commit_wait(copy_field(fs, &F2FS_SUPER), commit::CHECKPOINT, 0, 0)
+}
+
+/// How far a checkpoint of f2fs is; a newer kernel passes the number, an older one a text.
+mod phase {
+    pub const START: u64 = 0;
+    pub const END: u64 = 2;
+    pub const MAX_NUMBER: u64 = 16;
+    /// How the texts begin: "start block_ops" and "finish checkpoint".
+    pub const STARTS: u64 = u64::from_le_bytes(*b"start bl");
+    pub const ENDS: u64 = u64::from_le_bytes(*b"finish c");
+}
+
+/// Of f2fs; the stored `sub`.
+const F2FS: u8 = 1;
+
+#[raw_tracepoint(tracepoint = "f2fs_write_checkpoint")]
+pub fn f2fs_write_checkpoint(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| checkpoint(ctx.arg(0), ctx.arg(2)))
+}
+
+#[inline(always)]
+fn checkpoint(super_block: u64, phase: u64) -> i32 {
+    if !ring::open() {
+        return 0;
+    }
+    let kind = if phase < phase::MAX_NUMBER {
+        match phase {
+            phase::START => Kind::JournalCommitStart,
+            phase::END => Kind::JournalCommitEnd,
+            _ => return 0,
+        }
+    } else {
+        match copy::<u64>(phase) {
+            phase::STARTS => Kind::JournalCommitStart,
+            phase::ENDS => Kind::JournalCommitEnd,
+            _ => return 0,
+        }
+    };
+    let dev: u32 = copy_field(super_block, &SB_DEV);
+    if !caller::wants_mount(dev) {
+        return 0;
+    }
+    thread::introduce();
+    let mut record = ring::stamp(kind);
+    record.dev = dev;
+    record.sub = F2FS;
+    ring::send(record, Source::HostFs);
+    0
 }

@@ -43,6 +43,8 @@ pub const SYMBOLS: &[&str] = &[
     "super_written",
     "end_sync_read",
     "end_sync_write",
+    "f2fs_write_end_io",
+    "f2fs_read_end_io",
 ];
 
 /// [`SYMBOLS`] index of iomap's direct I/O: the bio's `bi_private` is an `iomap_dio`.
@@ -55,3 +57,7 @@ pub const XFS_LOG: u8 = 3;
 pub const XFS_BUF: u8 = 4;
 /// [`SYMBOLS`] index of the flushes that md sends to its members.
 pub const MD_FLUSH: u8 = 34;
+/// [`SYMBOLS`] index of what f2fs writes.
+pub const F2FS_WRITE: u8 = 38;
+/// [`SYMBOLS`] index of what f2fs reads.
+pub const F2FS_READ: u8 = 39;

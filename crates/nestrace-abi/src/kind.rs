@@ -157,9 +157,10 @@ kinds! {
     Readahead = 50, "readahead", HostFs;
     /// A folio of an image entered the page cache. `offset`, `bytes`, file.
     CacheInsert = 51, "cache_insert", HostFs;
-    /// A journal (jbd2) begins to commit. `object` transaction, `dev`.
+    /// A journal (jbd2) begins to commit: `object` transaction, `dev` of the disk. In a guest's stream also a checkpoint of
+    /// f2fs (`sub` 1), without a number: `dev` of the super block.
     JournalCommitStart = 52, "journal_commit_start", HostFs;
-    /// The commit has ended. `object` transaction, `dev`.
+    /// The commit, or the checkpoint, has ended. As its begin.
     JournalCommitEnd = 53, "journal_commit_end", HostFs;
     /// XFS forces its log. `object` log sequence number, `dev`.
     LogForce = 54, "log_force", HostFs;
@@ -216,8 +217,9 @@ kinds! {
     /// (`XLOG_STATE_*`: 1 and 2 it has not ended; 0 and from 3 on it has), `related` the log sequence number, `dev`. Only
     /// in a guest's stream.
     LogWait = 82, "log_wait", HostFs;
-    /// A thread of btrfs makes a commit, or waits until another one has made it. `sub` 1 of a subvolume's log, 2 of a
-    /// transaction; `object` its number, `related` the subvolume (0 of a transaction), `dev`. Only in a guest's stream.
+    /// A thread makes a commit of btrfs or a checkpoint of f2fs, or waits until another one has made it. `sub` 1 of a
+    /// subvolume's log, 2 of a transaction, 3 a checkpoint; `object` its number (0 of a checkpoint), `related` the
+    /// subvolume (0 of the others), `dev`. Only in a guest's stream.
     CommitWait = 83, "commit_wait", HostFs;
 
     /// A processor goes from one thread to another, and one of them carries I/O. `tid` the thread that leaves, `sub` what it

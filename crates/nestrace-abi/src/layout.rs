@@ -139,6 +139,7 @@ macro_rules! fields {
             BTRFS_HANDLE_TRANSID = "btrfs_trans_handle.transid";
             BTRFS_HANDLE_FS = "btrfs_trans_handle.fs_info";
             BTRFS_FS_SUPER = "btrfs_fs_info.sb";
+            F2FS_SUPER = "f2fs_sb_info.sb";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
             FOLIO_FLAGS = "folio.flags";
             FOLIO_FLAGS_1 = "folio._flags_1";

@@ -325,6 +325,18 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["BTRFS_HANDLE_TRANSID"],
     },
     Needs {
+        program: "f2fs_write_checkpoint",
+        arguments: &["super_block"],
+        reads: &[&["SB_DEV", "TASK_COMM"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "f2fs_issue_checkpoint",
+        arguments: &["f2fs_sb_info"],
+        reads: &[&["SB_DEV", "TASK_COMM"]],
+        any_of: &["F2FS_SUPER"],
+    },
+    Needs {
         program: "writeback_single_inode_start",
         arguments: &["inode", "writeback_control", "long unsigned int"],
         reads: &[INODE, &["TASK_COMM"]],

@@ -230,21 +230,9 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "jbd2",
         "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
     ),
-    module_fs(
-        "jbd2_commit_locking",
-        "jbd2",
-        "Which phase of an ext4 journal commit takes long stays unknown.",
-    ),
-    module_fs(
-        "jbd2_commit_flushing",
-        "jbd2",
-        "Which phase of an ext4 journal commit takes long stays unknown.",
-    ),
-    module_fs(
-        "jbd2_commit_logging",
-        "jbd2",
-        "Which phase of an ext4 journal commit takes long stays unknown.",
-    ),
+    journal_phase("jbd2_commit_locking"),
+    journal_phase("jbd2_commit_flushing"),
+    journal_phase("jbd2_commit_logging"),
     module_fs(
         "jbd2_end_commit",
         "jbd2",
@@ -255,14 +243,11 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "xfs",
         "Waiting for the XFS log cannot be distinguished from other waiting.",
     ),
-    ProbeRow {
-        by_mount: true,
-        ..module_fs(
-            "xlog_iclog_wait_on",
-            "xfs",
-            "Which write of the XFS log a sync waits for stays unknown where several file systems write logs.",
-        )
-    },
+    mount_module_fs(
+        "xlog_iclog_wait_on",
+        "xfs",
+        "Which write of the XFS log a sync waits for stays unknown where several file systems write logs.",
+    ),
     function(
         "btrfs_sync_log",
         "btrfs",
@@ -272,6 +257,16 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "btrfs_commit_transaction",
         "btrfs",
         "Waiting for a transaction that another thread commits cannot be distinguished from other waiting on btrfs.",
+    ),
+    mount_module_fs(
+        "f2fs_write_checkpoint",
+        "f2fs",
+        "The I/O of f2fs' checkpoints cannot be distinguished from other waiting.",
+    ),
+    function(
+        "f2fs_issue_checkpoint",
+        "f2fs",
+        "Waiting for a checkpoint cannot be distinguished from other waiting on f2fs.",
     ),
     page_cache(
         "writeback_single_inode_start",
@@ -351,7 +346,9 @@ pub const QEMU_USDT: &[(&str, &str)] = &[("virtqueue_push", "virtqueue_fill")];
 
 /// Modules that carry types or tracepoints of the tables where they are not built in, in the order
 /// in which they depend on one another. `/sys/kernel/btf` names them like this.
-pub const MODULES: &[&str] = &["jbd2", "ext4", "xfs", "btrfs", "loop", "dm_mod", "md_mod"];
+pub const MODULES: &[&str] = &[
+    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod",
+];
 
 /// Every tracepoint that a row names, each once.
 pub fn tracepoints() -> impl Iterator<Item = &'static str> {
@@ -473,12 +470,24 @@ const fn module_fs(name: &'static str, module: &'static str, cost: &'static str)
     }
 }
 
+const fn journal_phase(name: &'static str) -> ProbeRow {
+    let cost = "Which phase of an ext4 journal commit takes long stays unknown.";
+    module_fs(name, "jbd2", cost)
+}
+
+/// For the files of a guest's mounts.
+const fn mount_module_fs(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
+    ProbeRow {
+        by_mount: true,
+        ..module_fs(name, module, cost)
+    }
+}
+
 /// The entry of a module's function, for the files of a guest's mounts: where no tracepoint says it.
 const fn function(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
     ProbeRow {
         how: How::Kprobe,
-        by_mount: true,
-        ..module_fs(name, module, cost)
+        ..mount_module_fs(name, module, cost)
     }
 }
 

@@ -152,7 +152,7 @@ fn every_kernel_does_without() {
     for kernel in all_kernels() {
         let facts = KernelFacts {
             release: kernel.trim_start_matches("about-").to_owned(),
-            ..facts(&["ext4", "jbd2", "xfs", "btrfs"])
+            ..facts(&["ext4", "jbd2", "xfs", "btrfs", "f2fs"])
         };
         let plan = plan(&facts, &frozen(&kernel), FULL);
         let first = |program: &str| !program.ends_with(NESTED_PROGRAM);
@@ -180,17 +180,22 @@ fn waits_for_logs_in_a_guest() {
         ..Wanted::default()
     };
     let with_modules = ["6.1", "6.12", "6.16", "6.17", "6.18", "7.1", "7.2", "7.3"];
+    // Of the others the types of f2fs were not kept.
+    let with_f2fs = ["6.1", "6.12"];
     let programs = [
-        "xlog_iclog_wait_on",
-        "btrfs_sync_log",
-        "btrfs_commit_transaction",
+        ("xlog_iclog_wait_on", &with_modules[..]),
+        ("btrfs_sync_log", &with_modules[..]),
+        ("btrfs_commit_transaction", &with_modules[..]),
+        ("f2fs_write_checkpoint", &with_f2fs[..]),
+        ("f2fs_issue_checkpoint", &with_f2fs[..]),
     ];
     for kernel in all_kernels() {
         let layout = frozen(&kernel);
-        let of_guest = plan(&facts(&["xfs", "btrfs"]), &layout, guest);
-        let of_host = plan(&facts(&["xfs", "btrfs"]), &layout, FULL);
-        let knows = with_modules.contains(&kernel.as_str());
-        for program in programs {
+        let loaded = facts(&["xfs", "btrfs", "f2fs"]);
+        let of_guest = plan(&loaded, &layout, guest);
+        let of_host = plan(&loaded, &layout, FULL);
+        for (program, kernels) in programs {
+            let knows = kernels.contains(&kernel.as_str());
             assert_eq!(of_guest.attaches(program), knows, "{program} on {kernel}");
             assert!(!of_host.attaches(program), "{program} on {kernel}");
         }

@@ -18,6 +18,7 @@ impl GuestFsKind {
             Self::Jfs => "jfs",
             Self::Reiserfs => "reiserfs",
             Self::Btrfs => "btrfs",
+            Self::F2fs => "f2fs",
         }
     }
 
@@ -40,6 +41,7 @@ impl GuestFsKind {
             Self::Jfs => "mkfs.jfs -q".to_owned(),
             Self::Reiserfs => "mkreiserfs -q -f -f".to_owned(),
             Self::Btrfs => "mkfs.btrfs -q -f -K".to_owned(),
+            Self::F2fs => "mkfs.f2fs -q -f -t 0".to_owned(),
         };
         format!("{bin}{mkfs} {device}")
     }
@@ -54,6 +56,7 @@ impl GuestFsKind {
             Self::Jfs => "jfs_fsck -f -n",
             Self::Reiserfs => "reiserfsck --check --yes",
             Self::Btrfs => "btrfs check",
+            Self::F2fs => "fsck.f2fs --dry-run",
         };
         format!("{bin}{fsck} {device}")
     }

@@ -19,7 +19,7 @@ const INIT: &str = include_str!("guest_init.sh");
 
 /// Programs that are copied from this machine, as far as it has them: not every release has those of every file
 /// system, and who needs one looks for its package.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 23] = [
     "fio",
     "blktrace",
     "blkparse",
@@ -34,6 +34,8 @@ const PROGRAMS: [&str; 21] = [
     "reiserfsck",
     "mkfs.btrfs",
     "btrfs",
+    "mkfs.f2fs",
+    "fsck.f2fs",
     "fstrim",
     "chattr",
     "filefrag",
@@ -45,7 +47,7 @@ const PROGRAMS: [&str; 21] = [
 
 /// Modules that a guest can load, each with its dependencies. Those that one kernel
 /// series lacks (reiserfs in newer ones) are left out there.
-const MODULES: [&str; 32] = [
+const MODULES: [&str; 33] = [
     "virtio_pci",
     "virtio_console",
     "virtio_blk",
@@ -60,6 +62,7 @@ const MODULES: [&str; 32] = [
     "jfs",
     "reiserfs",
     "btrfs",
+    "f2fs",
     "loop",
     "9pnet_virtio",
     "9p",

@@ -7,11 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Modules that the kernel asks for at run time by an alias, so `modules.dep` does not name them:
-/// the crypto API wants a crc32c, and there is no modprobe helper in the guest to bring it.
-const ASKED_AT_RUN_TIME: [(&str, &str); 3] = [
+/// the crypto API wants a crc32c or a crc32, and there is no modprobe helper in the guest to bring it.
+const ASKED_AT_RUN_TIME: [(&str, &str); 4] = [
     ("libcrc32c", "crc32c_generic"),
     ("jbd2", "crc32c_generic"),
     ("btrfs", "crc32c_generic"),
+    ("f2fs", "crc32_generic"),
 ];
 
 /// `modules.dep` and `modules.builtin` of one kernel.

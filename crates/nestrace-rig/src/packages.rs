@@ -24,7 +24,7 @@ const BOOT: [(&str, &str); 8] = [
     ("apt-get", "apt"),
 ];
 /// Those that make a file system, by its name.
-const FILE_SYSTEMS: [(&str, &str, &str); 7] = [
+const FILE_SYSTEMS: [(&str, &str, &str); 8] = [
     ("xfs", "mkfs.xfs", "xfsprogs"),
     ("btrfs", "mkfs.btrfs", "btrfs-progs"),
     ("ext2", "mke2fs", "e2fsprogs"),
@@ -32,6 +32,7 @@ const FILE_SYSTEMS: [(&str, &str, &str); 7] = [
     ("ext4", "mke2fs", "e2fsprogs"),
     ("jfs", "mkfs.jfs", "jfsutils"),
     ("reiserfs", "mkreiserfs", "reiserfsprogs"),
+    ("f2fs", "mkfs.f2fs", "f2fs-tools"),
 ];
 /// Those that only tests use.
 const TEST: [(&str, &str); 7] = [

@@ -91,6 +91,8 @@ axis!(
         Reiserfs = "reiserfs",
         /// btrfs.
         Btrfs = "btrfs",
+        /// f2fs.
+        F2fs = "f2fs",
     }
 );
 axis!(

@@ -1,5 +1,6 @@
 //! One recording with quiet edges, between two looks at the independent counts.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ impl<'a> Watched<'a> {
 }
 
 /// Independent counts that only grow.
-pub trait Tally: PartialEq {
+pub trait Tally: PartialEq + Debug {
     /// What came since `earlier`.
     fn since(&self, earlier: &Self) -> Self;
 
@@ -76,10 +77,16 @@ impl Tally for Counts {
     }
 }
 
-/// [`Tally::is_at_rest_since`] of each.
-fn are_at_rest_since<C: Tally>(counts: &[C], earlier: &[C]) -> bool {
-    let mut pairs = counts.iter().zip(earlier);
-    counts.len() == earlier.len() && pairs.all(|(now, earlier)| now.is_at_rest_since(earlier))
+/// [`Tally::is_at_rest_since`] of each; what moved is said.
+fn are_at_rest_since<C: Tally>(ctx: &LiveContext, counts: &[C], earlier: &[C]) -> bool {
+    let pairs = counts.iter().zip(earlier);
+    let moved: Vec<_> = pairs
+        .filter(|(now, earlier)| !now.is_at_rest_since(earlier))
+        .collect();
+    for (now, earlier) in &moved {
+        ctx.progress.say(&format!("{earlier:?} became {now:?}"));
+    }
+    moved.is_empty() && counts.len() == earlier.len()
 }
 
 /// What one recording left.
@@ -250,7 +257,7 @@ fn measure_once<C: Tally>(
     (observed.live)(&mut recorder)?;
     let live_after = started.elapsed();
     let before = (observed.counts)()?;
-    if !are_at_rest_since(&before, &at_start) {
+    if !are_at_rest_since(ctx, &before, &at_start) {
         return Ok(None);
     }
     work()?;
@@ -270,7 +277,7 @@ fn measure_once<C: Tally>(
     let analysis = recorder::analyze(&ctx.nestrace, &bundle)?;
     // Before anything that asks for a further try.
     nothing_dropped(&analysis)?;
-    if !are_at_rest_since(&at_end, &after) {
+    if !are_at_rest_since(ctx, &at_end, &after) {
         return Ok(None);
     }
     let truth = after

@@ -115,6 +115,14 @@ pub(crate) struct CommitWait {
     pub ts_ns: u64,
 }
 
+/// A call has begun to make a checkpoint of f2fs, or to wait for another thread that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointWait {
+    /// Device number of the super block.
+    pub dev: u32,
+    pub ts_ns: u64,
+}
+
 /// A call of a program: from its entry to its return, or from its submission to its completion.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -150,6 +158,8 @@ pub(crate) struct Call {
     pub log_writes: Vec<LogWrite>,
     /// Commits of btrfs that it has made, or for which it has waited.
     pub commit_waits: Vec<CommitWait>,
+    /// The same of checkpoints of f2fs.
+    pub checkpoint_waits: Vec<CheckpointWait>,
     /// Nothing was recorded of it before its return.
     pub recorded_at_return: bool,
     /// Direct I/O has begun for it: its end is recorded.

@@ -27,7 +27,14 @@ impl Owner {
         }
         match queue.end_io {
             end_io::BUFFER_HEAD | end_io::XFS_LOG | end_io::XFS_BUF => Self::FileSystem,
+            end_io::F2FS_WRITE | end_io::F2FS_READ if is_of_f2fs_areas(queue) => Self::FileSystem,
             _ => Self::Thread(queue.tid),
         }
     }
+}
+
+/// Node and checkpoint areas of f2fs lie in inodes of their own (`node_ino` and `meta_ino` of its super block, which
+/// mkfs.f2fs always makes 1 and 2); its files have numbers from 3.
+fn is_of_f2fs_areas(queue: &Event) -> bool {
+    queue.sub == flags::OWNER_PAGES && matches!(queue.inode, 1 | 2)
 }

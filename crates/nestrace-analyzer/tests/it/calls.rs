@@ -9,7 +9,7 @@ use crate::notation::{DEV, events};
 use crate::one_guest;
 
 /// The file system of the tests' files, which lies on the disk's first partition.
-const MOUNT: &str = "7:1";
+pub(crate) const MOUNT: &str = "7:1";
 /// Two threads with names.
 const THREADS: &str = "
     0 thread tid=1 tgid=1 name=db
@@ -37,7 +37,7 @@ fn analyze_with(options: Options, text: &str) -> Analysis {
     analyzer.finish()
 }
 
-fn row<'a>(analysis: &'a Analysis, process: &str, op: &str, inode: u64) -> &'a CallRow {
+pub(crate) fn row<'a>(analysis: &'a Analysis, process: &str, op: &str, inode: u64) -> &'a CallRow {
     let calls = analysis.calls.as_ref().expect("calls are known");
     let is_it = |row: &&CallRow| {
         (row.process.as_str(), row.op.name(), row.file.inode) == (process, op, Some(inode))
@@ -48,7 +48,7 @@ fn row<'a>(analysis: &'a Analysis, process: &str, op: &str, inode: u64) -> &'a C
         .unwrap_or_else(|| panic!("no {process} {op} {inode}: {calls:#?}"))
 }
 
-const fn io(bios: u64, bytes: u64) -> CallIo {
+pub(crate) const fn io(bios: u64, bytes: u64) -> CallIo {
     let mut io = CallIo::none();
     io.bios = bios;
     io.bytes = bytes;
@@ -68,7 +68,7 @@ fn bio(name: &str, tid: u32, what: &str, (from, to): (u64, u64), inode: u64, at:
 }
 
 /// Lines in the order of time.
-fn sorted(text: &str) -> String {
+pub(crate) fn sorted(text: &str) -> String {
     let time = |line: &&str| -> u64 {
         let word = line.split_whitespace().next().unwrap_or("0");
         let digits = word.trim_end_matches('u');
@@ -338,14 +338,14 @@ fn of_two_logs_each_sync_has_its_own() {
     assert_eq!(journals_of(&analysis, 2), [(10, 70, vec![8_388_608])]);
 }
 
-fn with_trees(text: &str) -> Analysis {
+pub(crate) fn with_trees(text: &str) -> Analysis {
     let mut options = Options::default();
     options.call_story = Some(StoryChoice::Slowest(9));
     analyze_with(options, text)
 }
 
 /// Waits of a thread's calls for journals and logs: from and to in µs after the call's begin, and where the bios lie.
-fn journals_of(analysis: &Analysis, tid: u32) -> Vec<(i64, i64, Vec<u64>)> {
+pub(crate) fn journals_of(analysis: &Analysis, tid: u32) -> Vec<(i64, i64, Vec<u64>)> {
     let of_thread = analysis.call_stories.iter().filter(|call| call.tid == tid);
     let waits = of_thread.flat_map(|call| &call.tree.children);
     waits

@@ -9,6 +9,7 @@ mod block;
 mod calls;
 mod calls_one_by_one;
 mod chains;
+mod checkpoints;
 mod compare;
 mod data_path;
 mod dataframe;

@@ -60,40 +60,53 @@ pub const GUESTS: [Guests; 2] = [
     Guests {
         prefix: "calls",
         kernel: None,
-        disks: &DISKS,
+        disks: &[
+            EXT4, XFS, BTRFS, JOURNAL, EXT3, JFS, F2FS, ORDERED, WRITEBACK,
+        ],
     },
     Guests {
         prefix: "calls/6.12",
         kernel: Some("6.12"),
-        disks: DISKS.split_at(4).0,
+        disks: &[EXT4, XFS, BTRFS, JOURNAL, CHECKPOINTS],
     },
 ];
 
-const DISKS: [Disk; 8] = [
-    disk("ext4", GuestFsKind::Ext4, "commit=600", false),
-    disk("xfs", GuestFsKind::Xfs, "rw", false),
-    disk("btrfs", GuestFsKind::Btrfs, "commit=600", false),
-    disk(
-        "journal",
-        GuestFsKind::Ext4,
-        "data=journal,commit=600",
-        false,
-    ),
-    disk("ext3", GuestFsKind::Ext3, "commit=600", false),
-    disk("jfs", GuestFsKind::Jfs, "rw", false),
-    disk(
-        "ordered",
-        GuestFsKind::Ext4,
-        "data=ordered,nodelalloc,commit=600",
-        true,
-    ),
-    disk(
-        "writeback",
-        GuestFsKind::Ext4,
-        "data=writeback,nodelalloc,commit=600",
-        true,
-    ),
-];
+const EXT4: Disk = disk("ext4", GuestFsKind::Ext4, "commit=600", false);
+const XFS: Disk = disk("xfs", GuestFsKind::Xfs, "rw", false);
+const BTRFS: Disk = disk("btrfs", GuestFsKind::Btrfs, "commit=600", false);
+const JOURNAL: Disk = disk(
+    "journal",
+    GuestFsKind::Ext4,
+    "data=journal,commit=600",
+    false,
+);
+const EXT3: Disk = disk("ext3", GuestFsKind::Ext3, "commit=600", false);
+const JFS: Disk = disk("jfs", GuestFsKind::Jfs, "rw", false);
+const F2FS: Disk = disk(
+    "f2fs",
+    GuestFsKind::F2fs,
+    "background_gc=off,nodiscard",
+    false,
+);
+/// Every sync makes a checkpoint.
+const CHECKPOINTS: Disk = disk(
+    "checkpoints",
+    GuestFsKind::F2fs,
+    "background_gc=off,nodiscard,fastboot",
+    false,
+);
+const ORDERED: Disk = disk(
+    "ordered",
+    GuestFsKind::Ext4,
+    "data=ordered,nodelalloc,commit=600",
+    true,
+);
+const WRITEBACK: Disk = disk(
+    "writeback",
+    GuestFsKind::Ext4,
+    "data=writeback,nodelalloc,commit=600",
+    true,
+);
 
 const fn disk(id: &'static str, kind: GuestFsKind, options: &'static str, streams: bool) -> Disk {
     Disk {
@@ -107,7 +120,7 @@ const fn disk(id: &'static str, kind: GuestFsKind, options: &'static str, stream
 impl Disk {
     /// Data that is written again goes to another place, in a journal too.
     pub fn moves(&self) -> bool {
-        self.kind == GuestFsKind::Btrfs || self.journals_data()
+        matches!(self.kind, GuestFsKind::Btrfs | GuestFsKind::F2fs) || self.journals_data()
     }
 
     /// Its journal has the data too, and O_DIRECT goes through the page cache.
@@ -126,9 +139,9 @@ impl Disk {
         self.kind != GuestFsKind::Jfs
     }
 
-    /// Events show the file of an msync. JFS has none for its syncs.
+    /// Events show the file of an msync. JFS and f2fs have none for their syncs.
     pub fn msync_is_known(&self) -> bool {
-        self.kind != GuestFsKind::Jfs
+        !matches!(self.kind, GuestFsKind::Jfs | GuestFsKind::F2fs)
     }
 
     /// Where a super block lies that every commit writes last, in bytes (`BTRFS_SUPER_INFO_OFFSET`).
@@ -141,8 +154,9 @@ impl Disk {
     pub fn right(&self) -> f64 {
         if self.kind == GuestFsKind::Jfs {
             0.97
-        } else if self.journals_data() {
-            // A synced write now and then waits for a commit that no event ties to it: its own time.
+        } else if self.kind == GuestFsKind::F2fs || self.journals_data() {
+            // A bio of f2fs may have pages of several files and names that of the first. With `data=journal`, a synced
+            // write now and then waits for a commit that no event ties to it. Both are its own time.
             0.99
         } else {
             0.999
@@ -364,7 +378,8 @@ impl<'a> Scene<'a> {
         }
         let first = self.disks.first().context("find a disk for fio")?;
         script += &super::fio::command(&self.files_of(first));
-        script += "sync\n";
+        // The agent looks for names when the recording ends. Of f2fs it would read nodes that no call has read.
+        script += "ls -lR /mnt > /dev/null\nsync\n";
         script += JOURNALS;
         script += RUN_STATS_OFF;
         self.guest.run_ok(&script, Duration::from_secs(240))?;

@@ -8,7 +8,8 @@
 //! - bios of the journal's commit whose transaction holds the inode ([`commits`]), the data of other files that such a
 //!   commit writes first among them;
 //! - of XFS' log the write that the call names, and those before it ([`xfs_log`]);
-//! - bios of the commit of btrfs that the call names, if another thread makes it ([`group_commits`]).
+//! - bios of the commit of btrfs that the call names, if another thread makes it ([`group_commits`]);
+//! - bios of the checkpoints of f2fs that the call asked for ([`commits`]).
 //!
 //! What no call waited for is write-back of pages that an earlier call changed ([`dirty`]), read-ahead, or of no call.
 //!
@@ -142,6 +143,9 @@ impl CallLinks {
                 self.xfs_logs.waits(call, event);
             }
             Kind::CommitWait => match self.calls.of_thread_mut(event.tid) {
+                Some(call) if event.sub == commits::CHECKPOINT => {
+                    commits::waits_for_checkpoint(call, event);
+                }
                 Some(call) => group_commits::comes_to(call, CommitId::of(event), event.ts_ns),
                 None => self.group_commits.committer_comes_to(event, threads),
             },
@@ -214,7 +218,7 @@ impl CallLinks {
                 holders,
                 bytes: bio.bytes,
                 counted: false,
-                data_of,
+                data_of: data_of.filter(|_| !self.commits.is_of_checkpoint(bio)),
                 in_commit,
                 cause,
             };
@@ -413,7 +417,7 @@ impl CallLinks {
             .map(|commit| HeldCommit {
                 start_ns: commit.start_ns,
                 end_ns: commit.end_ns,
-                bios: commit.bios.clone(),
+                bios: commit.without_own(call),
             })
             .collect();
         held.extend(self.group_commits.waited_by(call));
