@@ -225,19 +225,11 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "mm_filemap_add_to_page_cache",
         "Which parts of an image entered the page cache stays unknown.",
     ),
-    module_fs(
-        "jbd2_start_commit",
-        "jbd2",
-        "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
-    ),
+    journal_commit("jbd2_start_commit"),
     journal_phase("jbd2_commit_locking"),
     journal_phase("jbd2_commit_flushing"),
     journal_phase("jbd2_commit_logging"),
-    module_fs(
-        "jbd2_end_commit",
-        "jbd2",
-        "Waiting for an ext4 journal commit cannot be distinguished from other waiting.",
-    ),
+    journal_commit("jbd2_end_commit"),
     module_fs(
         "xfs_log_force",
         "xfs",
@@ -468,6 +460,11 @@ const fn module_fs(name: &'static str, module: &'static str, cost: &'static str)
         module: Some(module),
         ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
     }
+}
+
+const fn journal_commit(name: &'static str) -> ProbeRow {
+    let cost = "Waiting for an ext4 journal commit cannot be distinguished from other waiting.";
+    module_fs(name, "jbd2", cost)
 }
 
 const fn journal_phase(name: &'static str) -> ProbeRow {
