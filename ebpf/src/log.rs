@@ -37,6 +37,41 @@ fn log_wait(iclog: u64) -> i32 {
     0
 }
 
+/// What a thread does that needs space in XFS' log; the stored `sub`.
+mod space {
+    pub const SLEEPS: u8 = 1;
+    pub const WAKES: u8 = 2;
+}
+
+#[raw_tracepoint(tracepoint = "xfs_log_grant_sleep")]
+pub fn xfs_log_grant_sleep(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| log_space(ctx.arg(0), space::SLEEPS))
+}
+
+#[raw_tracepoint(tracepoint = "xfs_log_grant_wake")]
+pub fn xfs_log_grant_wake(ctx: RawTracePointContext) -> i32 {
+    preemption::without(|| log_space(ctx.arg(0), space::WAKES))
+}
+
+#[inline(always)]
+fn log_space(log: u64, does: u8) -> i32 {
+    if !ring::open() || !has(&XFS_LOG_MOUNT) {
+        return 0;
+    }
+    let mount: u64 = copy_field(log, &XFS_LOG_MOUNT);
+    let super_block: u64 = copy_field(mount, &XFS_MOUNT_SUPER);
+    let dev: u32 = copy_field(super_block, &SB_DEV);
+    if !caller::wants_mount(dev) {
+        return 0;
+    }
+    thread::introduce();
+    let mut record = ring::stamp(Kind::LogSpace);
+    record.dev = dev;
+    record.sub = does;
+    ring::send(record, Source::HostFs);
+    0
+}
+
 /// What is committed; the stored `sub`.
 mod commit {
     pub const LOG: u8 = 1;

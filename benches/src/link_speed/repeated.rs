@@ -157,6 +157,7 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
         | Kind::JournalCommitEnd
         | Kind::LogForce
         | Kind::CommitWait
+        | Kind::LogSpace
         | Kind::Plug
         | Kind::Unplug => {}
         Kind::Link => {

@@ -307,6 +307,18 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["XFS_ICLOG_BIO"],
     },
     Needs {
+        program: "xfs_log_grant_sleep",
+        arguments: &["xlog"],
+        reads: LOG_SPACE,
+        any_of: &["XFS_LOG_MOUNT"],
+    },
+    Needs {
+        program: "xfs_log_grant_wake",
+        arguments: &["xlog"],
+        reads: LOG_SPACE,
+        any_of: &["XFS_LOG_MOUNT"],
+    },
+    Needs {
         program: "btrfs_sync_log",
         arguments: &["btrfs_trans_handle", "btrfs_root", "btrfs_log_ctx"],
         reads: &[&[
@@ -403,6 +415,8 @@ pub const NEEDS: &[Needs] = &[
     },
 ];
 
+/// From a log of XFS to the number of its super block, and the thread.
+const LOG_SPACE: &[&[&str]] = &[&["SB_DEV", "TASK_COMM", "XFS_MOUNT_SUPER"]];
 /// Of a disk.
 const DISK: &[&str] = &["DISK_MAJOR", "DISK_MINOR"];
 /// From a bio to its disk.

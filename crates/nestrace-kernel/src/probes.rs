@@ -1,9 +1,12 @@
 //! The table of probes: each program of the probe object, where it attaches, and what a recording
 //! lacks without it. The order is that of a request on its way down.
 
+mod rows;
+
 use nestrace_abi::Source;
 
 pub use crate::how::How;
+use rows::*;
 
 /// At which `--detail` a probe is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +243,8 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "xfs",
         "Which write of the XFS log a sync waits for stays unknown where several file systems write logs.",
     ),
+    log_space("xfs_log_grant_sleep"),
+    log_space("xfs_log_grant_wake"),
     function(
         "btrfs_sync_log",
         "btrfs",
@@ -355,144 +360,4 @@ pub fn tracepoints() -> impl Iterator<Item = &'static str> {
 pub fn functions() -> impl Iterator<Item = &'static str> {
     let rows = TRACEPOINTS.iter().filter(|row| row.how == How::Kprobe);
     rows.map(|row| row.target)
-}
-
-const fn row(source: Source, how: How, at: At, name: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        program: name,
-        target: name,
-        older_target: None,
-        source,
-        how,
-        module: None,
-        cost,
-        at,
-        where_preempted: false,
-        page_cache: false,
-        by_mount: false,
-    }
-}
-
-const fn block(name: &'static str, cost: &'static str) -> ProbeRow {
-    row(Source::Block, How::TpBtf, At::Full, name, cost)
-}
-
-const fn light(program: &'static str, target: &'static str) -> ProbeRow {
-    let cost =
-        "There is no device latency: light detail has one record for each completed request.";
-    ProbeRow {
-        program,
-        ..row(Source::Block, How::TpBtf, At::Light, target, cost)
-    }
-}
-
-/// The second program on a tracepoint, which takes the completions that interrupt the first.
-const fn nested(program: &'static str, target: &'static str, at: At) -> ProbeRow {
-    let cost = "Completions that interrupt the program for another one are lost (and counted).";
-    ProbeRow {
-        program,
-        ..row(Source::Block, How::TpBtf, at, target, cost)
-    }
-}
-
-/// Source, way and level of detail of a first program, for its second one.
-type Kin = (Source, How, At);
-const BLOCK_FULL: Kin = (Source::Block, How::TpBtf, At::Full);
-const BLOCK_LIGHT: Kin = (Source::Block, How::TpBtf, At::Light);
-const CALL: Kin = (Source::File, How::TpBtf, At::Both);
-const HOST_FS: Kin = (Source::HostFs, How::RawTp, At::Full);
-const FILE: Kin = (Source::File, How::RawTp, At::Both);
-
-/// The second program on a tracepoint that threads come by.
-const fn of_threads(
-    program: &'static str,
-    target: &'static str,
-    (source, how, at): Kin,
-) -> ProbeRow {
-    let cost = "What other threads do while the program is preempted is lost (and counted).";
-    ProbeRow {
-        program,
-        where_preempted: true,
-        ..row(source, how, at, target, cost)
-    }
-}
-
-const fn file(name: &'static str, cost: &'static str) -> ProbeRow {
-    row(Source::File, How::RawTp, At::Both, name, cost)
-}
-
-/// A system call: every process's, so fields are read without a helper.
-const fn call(name: &'static str, cost: &'static str) -> ProbeRow {
-    row(Source::File, How::TpBtf, At::Both, name, cost)
-}
-
-const fn module_file(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        module: Some(module),
-        ..file(name, cost)
-    }
-}
-
-const fn page_cache(name: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        page_cache: true,
-        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
-    }
-}
-
-/// What happens to the files of a guest's mounts.
-const fn mount_fs(name: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        by_mount: true,
-        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
-    }
-}
-
-const fn mount_fs_of_threads(program: &'static str, target: &'static str) -> ProbeRow {
-    ProbeRow {
-        by_mount: true,
-        ..of_threads(program, target, HOST_FS)
-    }
-}
-
-const fn module_fs(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        module: Some(module),
-        ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
-    }
-}
-
-const fn journal_commit(name: &'static str) -> ProbeRow {
-    let cost = "Waiting for an ext4 journal commit cannot be distinguished from other waiting.";
-    module_fs(name, "jbd2", cost)
-}
-
-const fn journal_phase(name: &'static str) -> ProbeRow {
-    let cost = "Which phase of an ext4 journal commit takes long stays unknown.";
-    module_fs(name, "jbd2", cost)
-}
-
-/// For the files of a guest's mounts.
-const fn mount_module_fs(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        by_mount: true,
-        ..module_fs(name, module, cost)
-    }
-}
-
-/// The entry of a module's function, for the files of a guest's mounts: where no tracepoint says it.
-const fn function(name: &'static str, module: &'static str, cost: &'static str) -> ProbeRow {
-    ProbeRow {
-        how: How::Kprobe,
-        ..mount_module_fs(name, module, cost)
-    }
-}
-
-const fn cpu(name: &'static str) -> ProbeRow {
-    let cost = "Whether a thread ran, waited for a processor or slept in a segment stays unknown.";
-    row(Source::Cpu, How::TpBtf, At::Full, name, cost)
-}
-
-const fn qemu(name: &'static str, cost: &'static str) -> ProbeRow {
-    row(Source::Qemu, How::Uprobe, At::Full, name, cost)
 }

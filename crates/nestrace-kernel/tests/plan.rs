@@ -180,12 +180,15 @@ fn waits_for_logs_in_a_guest() {
         ..Wanted::default()
     };
     let with_modules = ["6.1", "6.12", "6.16", "6.17", "6.18", "7.1", "7.2", "7.3"];
-    // Of the others the types of f2fs were not kept.
+    // Of the others these were not kept.
     let with_f2fs = ["6.1", "6.12"];
+    let with_log_space = ["6.1", "6.12", "6.18"];
     let programs = [
         ("xlog_iclog_wait_on", &with_modules[..]),
         ("btrfs_sync_log", &with_modules[..]),
         ("btrfs_commit_transaction", &with_modules[..]),
+        ("xfs_log_grant_sleep", &with_log_space[..]),
+        ("xfs_log_grant_wake", &with_log_space[..]),
         ("f2fs_write_checkpoint", &with_f2fs[..]),
         ("f2fs_issue_checkpoint", &with_f2fs[..]),
     ];

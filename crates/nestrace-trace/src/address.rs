@@ -111,7 +111,8 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         | Kind::JournalCommitPhase
         | Kind::JournalCommitEnd
         | Kind::LogForce
-        | Kind::CommitWait => &[Iocb, Origin],
+        | Kind::CommitWait
+        | Kind::LogSpace => &[Iocb, Origin],
         Kind::LogWait => &[Object, Iocb, Origin],
         Kind::AcctStart
         | Kind::AcctDone

@@ -9,6 +9,7 @@ pub mod counts;
 mod fio;
 mod journal;
 mod links;
+mod log_space;
 mod scene;
 mod script;
 pub mod trees;
@@ -36,7 +37,14 @@ const WRITER: &str = "call-writer";
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     for guests in &GUESTS {
         let cases = guests.disks.iter().map(|disk| disk.id);
-        let cases = cases.chain(["recording", "segments", "sums", "commits", "fio"]);
+        let cases = cases.chain([
+            "recording",
+            "segments",
+            "sums",
+            "commits",
+            "fio",
+            "log-space",
+        ]);
         if cases
             .into_iter()
             .any(|case| ctx.wants(&format!("{}/{case}", guests.prefix)))
@@ -100,5 +108,10 @@ fn run_in(ctx: &LiveContext, report: &mut Report, guests: &Guests) -> anyhow::Re
     })?;
     report.case(&format!("{prefix}/fio"), |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
+    if scene.has_streams() {
+        report.case(&format!("{prefix}/log-space"), |case| {
+            log_space::check(ctx, case, &scene.guest)
+        })?;
+    }
     Ok(())
 }

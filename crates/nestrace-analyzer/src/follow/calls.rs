@@ -4,9 +4,12 @@
 //! submission or until a worker takes it, and by the thread that begins its direct I/O or its sync.
 
 mod bios;
+mod log_space;
 
 use nestrace_abi::{Kind, flags, flags::op};
 use nestrace_trace::Event;
+
+use log_space::LogSpace;
 
 use crate::model::aio_key::AioKey;
 use crate::model::call::{By, Call, Caller, FileId, PAGE_FAULT};
@@ -52,6 +55,7 @@ pub(crate) struct Calls {
     working: PointerMap<u32, u64>,
     /// When a thread last queued a bio of a program's own memory that names no control block.
     unnamed: PointerMap<u32, u64>,
+    log_space: LogSpace,
     /// By the bio's address.
     carried: PointerMap<u64, Carrier>,
     /// Calls that have ended and were not taken yet.
@@ -84,6 +88,7 @@ impl Calls {
             Kind::SyncExit => self.sync_ends(event),
             Kind::CallDone => self.done(event),
             Kind::DirtyThrottle => self.pauses(event),
+            Kind::LogSpace => self.log_space.event(event),
             Kind::PageFault => self.faults(event),
             _ => {}
         }
@@ -117,6 +122,7 @@ impl Calls {
             last_write_ns: 0,
             bios: Vec::new(),
             throttles: Vec::new(),
+            log_space: Vec::new(),
             transactions: (0, 0),
             log_forced_ns: None,
             log_waits: Vec::new(),
@@ -159,7 +165,7 @@ impl Calls {
         }
         call.end_ns = event.ts_ns;
         call.result = event.result();
-        self.ended.push(call);
+        self.thread_call_ended(call);
     }
 
     /// A call that is recorded at its return.
@@ -171,6 +177,12 @@ impl Calls {
         call.end_ns = event.ts_ns;
         call.result = event.result();
         call.recorded_at_return = true;
+        self.thread_call_ended(call);
+    }
+
+    fn thread_call_ended(&mut self, mut call: Call) {
+        let within = (call.start_ns, call.end_ns);
+        call.log_space = self.log_space.take(call.caller.tid, within);
         self.ended.push(call);
     }
 

@@ -513,6 +513,31 @@ fn pauses_of_a_writer_end_with_its_call() {
 }
 
 #[test]
+fn a_call_waits_for_space_in_the_log() {
+    let text = format!(
+        "10u write 0+4096 tid=1 inode=5 of={MOUNT}
+         20u log-space-sleep 0x0 tid=1 dev={MOUNT}
+         50u log-space-wake 0x0 tid=1 dev={MOUNT}
+         50u log-space-sleep 0x0 tid=1 dev={MOUNT}
+         80u log-space-wake 0x0 tid=1 dev={MOUNT}
+         100u exit-write result=4096 tid=1
+         120u log-space-sleep 0x0 tid=2 dev={MOUNT}
+         170u log-space-wake 0x0 tid=2 dev={MOUNT}
+         180u unlinked tid=2 of={MOUNT} issued=110u result=0
+        "
+    );
+    let analysis = analyze(&text);
+    let writer = row(&analysis, "db", "write", 5);
+    assert_eq!((writer.n, writer.without_io, writer.linked), (1, 0, 1));
+    assert_eq!(segment(writer, "guest_journal"), 60_000.0);
+    assert_eq!(segment(writer, "guest_fs_submit"), 10_000.0);
+    let calls = analysis.calls.as_ref().expect("calls are known");
+    let unlink = calls.iter().find(|row| row.op.name() == "unlink");
+    let unlink = unlink.expect("it is known");
+    assert_eq!(segment(unlink, "guest_journal"), 50_000.0);
+}
+
+#[test]
 fn a_fault_on_a_mapped_file_waits_until_it_looks_again() {
     let text = sorted(
         &[

@@ -335,7 +335,7 @@ pub fn finding(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Result<()
         let named = evidence[key].as_str().unwrap_or_default().to_owned();
         case.equal(key, named, expected.to_owned());
     }
-    // Nothing else writes the stream back: all of it that was written is dirty until a commit.
+    // What was written is dirty until a commit, but for what the guest writes back by itself.
     let syncs: Vec<_> = disk.log.iter().filter(|line| line.op == "fsync").collect();
     let commits = commits_of(&seen.events, disk.dev);
     let last = commits.iter().rfind(|commit| {
@@ -346,6 +346,16 @@ pub fn finding(case: &mut Case, seen: &Seen, disk: &OfDisk) -> anyhow::Result<()
     let writes = || disk.stream.iter().filter(|line| line.op == "write");
     let before = writes().filter(|line| line.end_ns <= last.start_ns);
     let least: u64 = before.map(|line| line.bytes).sum();
+    let stream = disk.stream.first().context("find the stream's log")?.inode;
+    let of_stream = seen.events.iter().filter(|event| {
+        event.kind() == Some(Kind::Queue) && event.dev == disk.dev && event.inode == stream
+    });
+    let by_itself = of_stream.filter(|bio| {
+        let within = |commit: &Commit| (commit.start_ns..commit.end_ns).contains(&bio.ts_ns);
+        let mut commits = commits.iter();
+        !commits.any(|commit| bio.tid == commit.tid && within(commit))
+    });
+    let least = least.saturating_sub(by_itself.map(|bio| bio.bytes).sum());
     let begun = writes().filter(|line| line.begin_ns < last.end_ns);
     let most: u64 = begun.map(|line| line.bytes).sum();
     let bytes = evidence["others_bytes"]

@@ -257,6 +257,11 @@ impl<'a> Scene<'a> {
         })
     }
 
+    /// Programs stream on some of its disks.
+    pub fn has_streams(&self) -> bool {
+        self.disks.iter().any(|disk| disk.streams)
+    }
+
     /// Records all programs once.
     pub fn record(&self) -> anyhow::Result<Seen> {
         let each = self.disks.iter().map(|disk| Watched {

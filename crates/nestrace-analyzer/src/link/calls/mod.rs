@@ -366,7 +366,7 @@ impl CallLinks {
         if call.bios.is_empty() && commits.is_empty() {
             let tree = tree::alone(&call);
             let times = (!call.incomplete).then(|| walk_with(&tree, Some(&self.cpu)));
-            let without_io = call.throttles.is_empty();
+            let without_io = call.throttles.is_empty() && call.log_space.is_empty();
             let row = self.rows.at(program, call.caller);
             row.add(&call, without_io, times.as_ref());
             if self.kept.wants(&call) {

@@ -24,6 +24,8 @@ pub(super) fn alone(call: &Call) -> Span {
             )
         }
     });
+    let log_space = call.log_space.iter();
+    let log_space = log_space.map(|times| journal(*times, Vec::new()));
     Span {
         offset: call.offset,
         bytes: call.bytes,
@@ -32,7 +34,7 @@ pub(super) fn alone(call: &Call) -> Span {
             Layer::Call,
             what(call),
             (call.start_ns, call.end_ns),
-            throttles.collect(),
+            throttles.chain(log_space).collect(),
         )
     }
 }

@@ -169,8 +169,8 @@ impl<'a> Graph<'a> {
                 return false;
             }
             let near = host.start_ns.bound() >= earliest && host.end_ns.bound() <= latest;
-            let is_other = host.is_of_other_memory(of) || queues.rule_out(of, host);
-            if !near || is_other || !timeline.admits(of, host) {
+            let is_other = host.is_of_other_memory(of);
+            if !near || is_other || !timeline.admits(of, host) || queues.rule_out(of, host) {
                 continue;
             }
             let known = self.hosts.iter().position(|(known, _)| *known == number);
@@ -208,9 +208,10 @@ impl<'a> Graph<'a> {
             let length = of.length_ns();
             let shorter = length > longest_ns(timeline.rho_ppm(), guest);
             let known = |(known, _): &(u64, &GuestRequest)| *known == number;
-            let is_other = of.is_of_other_memory(guest) || queues.rule_out(guest, of);
+            let is_other = of.is_of_other_memory(guest);
             let far = shorter || is_other || timeline.rules_out(asked, guest, of);
-            if far || self.guests.iter().any(known) || !timeline.admits(guest, of) {
+            let is_out = far || self.guests.iter().any(known) || !timeline.admits(guest, of);
+            if is_out || queues.rule_out(guest, of) {
                 continue;
             }
             if self.guests.len() == MOST {

@@ -55,18 +55,18 @@ impl Matching {
         let hosts = self.pending.hosts_like(number);
         let window = self.timeline.window(guest);
         let mut fitting = hosts.filter(|(_, host)| {
-            !self.queues.rule_out(guest, host)
-                && match window {
-                    Some(window) => window.holds(host),
-                    None => self.timeline.admits(guest, host),
-                }
+            let admitted = match window {
+                Some(window) => window.holds(host),
+                None => self.timeline.admits(guest, host),
+            };
+            admitted && !self.queues.rule_out(guest, host)
         });
         let (number_of_host, host) = fitting.next()?;
         let fits = |other: &GuestRequest| {
             let asked = (guest, window);
             !self.timeline.rules_out(asked, other, host)
-                && !self.queues.rule_out(other, host)
                 && self.timeline.admits(other, host)
+                && !self.queues.rule_out(other, host)
         };
         let mut guests = self.pending.guests_like(number);
         let alone = fitting.next().is_none()

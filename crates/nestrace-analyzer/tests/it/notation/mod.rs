@@ -111,6 +111,8 @@ fn kind(word: &str) -> (Kind, u8) {
         "exit-fsync" => return (Kind::SyscallExit, op::FSYNC),
         "log-force" => Kind::LogForce,
         "log-wait" => return (Kind::LogWait, 2),
+        "log-space-sleep" => return (Kind::LogSpace, 1),
+        "log-space-wake" => return (Kind::LogSpace, 2),
         "commit-wait" => return (Kind::CommitWait, 1),
         "throttle" => Kind::DirtyThrottle,
         "page-fault" => Kind::PageFault,
