@@ -40,9 +40,6 @@ const RECORDINGS_TO_COME: &[&str] = &[
     "vcpu-not-running",
 ];
 
-/// Second recordings that are still to be made on a quiet machine: their rules were not confirmed by one.
-const SECOND_TO_COME: &[&str] = &["pread-random"];
-
 /// A rule and its recordings.
 struct Held {
     id: String,
@@ -474,7 +471,10 @@ fn second_recordings_confirm_the_limits() {
         .collect();
     let missing = made_first.iter().filter(|name| !said.contains_key(*name));
     let missing: Vec<&str> = missing.map(String::as_str).collect();
-    assert_eq!(missing, SECOND_TO_COME, "in the order of the alphabet");
+    assert!(
+        missing.is_empty(),
+        "without a second recording: {missing:?}"
+    );
     let wrong = all_wrong(&said);
     assert!(wrong.is_empty(), "{wrong:#?} of {said:#?}");
 }
