@@ -63,6 +63,9 @@ pub struct Wanted {
     /// Slots for the sums of disks, devices and images: the probes sum then instead of sending anything ([`Probes::sums`]). Plan
     /// with [`Detail::Sums`](nestrace_kernel::plan::Detail::Sums). 0: they do not.
     pub sum_slots: u32,
+    /// With [`Self::sum_slots`], in a guest: a request's latency is from its start to C, not from D, and what QEMU does is not
+    /// summed.
+    pub sum_from_start: bool,
 }
 
 /// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
@@ -471,7 +474,7 @@ impl Probes {
 fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, ProbeError> {
     let mut loader = EbpfLoader::new();
     let by_mount = u8::from(wanted.mounts.is_some());
-    let summing = u8::from(wanted.sum_slots > 0);
+    let summing = sums::summing(wanted.sum_slots, wanted.sum_from_start);
     loader.override_global(BY_MOUNT, &by_mount, true);
     loader.override_global(DONE_SLOTS, &wanted.done_slots, true);
     let n_done = n_cpus().saturating_mul(wanted.done_slots);

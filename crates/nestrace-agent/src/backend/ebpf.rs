@@ -105,6 +105,11 @@ impl Ebpf {
         })
     }
 
+    /// What was found out about the kernel.
+    pub fn kernel(&self) -> (&KernelFacts, &Layout, &Globals) {
+        (&self.facts, &self.layout, &self.globals)
+    }
+
     fn load_for(
         facts: KernelFacts,
         layout: Layout,
