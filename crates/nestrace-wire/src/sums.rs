@@ -95,7 +95,10 @@ impl OpSums {
     }
 }
 
-const _: () = assert!(BUCKETS <= u8::MAX as usize, "a bucket's number has one byte");
+const _: () = assert!(
+    BUCKETS <= u8::MAX as usize,
+    "a bucket's number has one byte"
+);
 
 #[cfg(test)]
 mod tests {
@@ -161,7 +164,11 @@ mod tests {
         for buckets in good {
             assert!(through(of(buckets.clone())).is_ok(), "{buckets:?}");
         }
-        let bad = [vec![(last + 1, 1)], vec![(3, 1), (3, 1)], vec![(4, 1), (3, 1)]];
+        let bad = [
+            vec![(last + 1, 1)],
+            vec![(3, 1), (3, 1)],
+            vec![(4, 1), (3, 1)],
+        ];
         for buckets in bad {
             assert!(through(of(buckets.clone())).is_err(), "{buckets:?}");
         }

@@ -323,7 +323,8 @@ impl Live {
             live.update(guest, &device_of, &mut self.probes, &mut self.slots);
             if let Err(error) = live.ask_agent(&self.neighbours) {
                 let name = &live.name;
-                self.notes.push(format!("guest {name}: its agent is not asked: {error}"));
+                self.notes
+                    .push(format!("guest {name}: its agent is not asked: {error}"));
             }
         }
     }

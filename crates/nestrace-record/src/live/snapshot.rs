@@ -71,12 +71,21 @@ impl Live {
                 };
                 let rows = operations(|op, number| {
                     let in_guest = in_guest.of(&disk.name, number);
-                    disk_sums(sums, &now, (guest, disk), (of_device(op), in_guest), op, number)
+                    disk_sums(
+                        sums,
+                        &now,
+                        (guest, disk),
+                        (of_device(op), in_guest),
+                        op,
+                        number,
+                    )
                 });
                 snapshot.disks.extend(rows);
             }
         }
-        snapshot.lost.insert(LOST_IN_GUESTS.to_owned(), lost_in_guests);
+        snapshot
+            .lost
+            .insert(LOST_IN_GUESTS.to_owned(), lost_in_guests);
         snapshot
     }
 }

@@ -35,13 +35,10 @@ pub fn guest_side(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::
         disks: vec![fast, slow],
         ..ctx.agent_guest_spec(&ctx.guest_name("top-agent"))?
     })?;
+    guest.start_agent("")?;
     guest.wait_for_agent(AGENT_LOADS)?;
     let top = Top::start(ctx, "guest-side", &["--guest", guest.name()])?;
-    case.holds(
-        "its layer comes",
-        top.wait_until(has_layer)?,
-        &said(&top)?,
-    );
+    case.holds("its layer comes", top.wait_until(has_layer)?, &said(&top)?);
     counts(case, &guest, &top)?;
     latency(case, &guest, &top)?;
     stopped(case, &guest, &top)?;
@@ -181,7 +178,15 @@ fn stopped(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
 fn recorded(ctx: &LiveContext, case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
     let bundle = ctx.bundle("beside-top");
     let output = std::process::Command::new(&ctx.nestrace)
-        .args(["record", "--force", "--duration", "4", "--guest", guest.name(), "-o"])
+        .args([
+            "record",
+            "--force",
+            "--duration",
+            "4",
+            "--guest",
+            guest.name(),
+            "-o",
+        ])
         .arg(&bundle)
         .output()?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -189,30 +194,25 @@ fn recorded(ctx: &LiveContext, case: &mut Case, guest: &Guest, top: &Top) -> any
     let is_live = stderr.contains("live (ebpf");
     case.holds("the recording has the agent", is_live, &stderr);
     ctx.discard(&bundle);
-    case.holds(
-        "top has it again",
-        top.wait_until(has_layer)?,
-        &said(top)?,
-    );
+    case.holds("top has it again", top.wait_until(has_layer)?, &said(top)?);
     let lines = top.lines()?;
     let gave_way = lines.iter().filter_map(why_none);
-    let gave_way = gave_way.filter(|why| why.contains("another program")).count();
+    let gave_way = gave_way
+        .filter(|why| why.contains("another program"))
+        .count();
     case.holds("it said why", gave_way > 0, "it did not");
     Ok(())
 }
 
 fn restarted(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
-    for signal in ["KILL", "TERM"] {
-        guest.kill_agent(signal)?;
-        let is_none = top.wait_until(|line| why_none(line).is_some())?;
-        case.holds(&format!("{signal}: no agent, no layer"), is_none, "it stays");
-        guest.start_agent("")?;
-        case.holds(
-            &format!("{signal}: the next agent's layer comes"),
-            top.wait_until_within(has_layer, AGENT_LOADS)?,
-            &said(top)?,
-        );
-    }
+    guest.kill_agent("KILL")?;
+    wait_for_none(case, top, "no agent, no layer", "silent")?;
+    guest.start_agent("")?;
+    case.holds(
+        "the next agent's layer comes",
+        top.wait_until_within(has_layer, AGENT_LOADS)?,
+        &said(top)?,
+    );
     guest.kill_agent("TERM")?;
     guest.start_agent("--backend blktrace")?;
     wait_for_none(case, top, "blktrace does not sum", "--backend blktrace")?;

@@ -39,8 +39,7 @@ pub fn match_disks(devices: &[GuestDisk], disks: &[Disk]) -> Vec<DeviceDisk> {
                 let proof = "serial";
                 return DeviceDisk::Is { disk, proof };
             }
-            let alike =
-                numbered().filter(|(_, disk)| device.is_like(disk));
+            let alike = numbered().filter(|(_, disk)| device.is_like(disk));
             DeviceDisk::OneOf(alike.map(|(number, _)| number).collect())
         })
         .collect();

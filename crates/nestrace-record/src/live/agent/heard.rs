@@ -89,6 +89,8 @@ enum State {
     Asked {
         since_ns: u64,
         has_ponged: bool,
+        /// It is asked because nothing was heard any more.
+        was_heard: bool,
     },
     /// It loads its probes.
     Loading,
@@ -161,7 +163,7 @@ impl Heard {
     pub fn connected(&mut self, now_ns: u64) {
         self.reader = FrameReader::new();
         self.refused = 0;
-        self.begin(now_ns);
+        self.begin(now_ns, false);
     }
 
     /// There is no connection any more, or none yet.
@@ -170,11 +172,12 @@ impl Heard {
     }
 
     /// A new session: another number than any before, of this process or another.
-    fn begin(&mut self, now_ns: u64) {
+    fn begin(&mut self, now_ns: u64, was_heard: bool) {
         self.session = now_ns ^ (u64::from(std::process::id()) << 44);
         self.state = State::Asked {
             since_ns: now_ns,
             has_ponged: false,
+            was_heard,
         };
         self.asked_ns = 0;
     }
@@ -191,7 +194,7 @@ impl Heard {
             State::Ended { again_ns, .. } => since_ns > *again_ns,
         };
         if is_over && since_ns > ASK_AGAIN_NS {
-            self.begin(now_ns);
+            self.begin(now_ns, !matches!(self.state, State::Ended { .. }));
         }
         let is_first = self.asked_ns == 0;
         let is_asked = matches!(self.state, State::Asked { .. });
@@ -315,7 +318,11 @@ impl Heard {
             }
             AgentMessage::End(end) => {
                 let was_live = self.state == State::Live;
-                let again_ns = if was_live { ASK_AGAIN_NS } else { ASK_UNABLE_NS };
+                let again_ns = if was_live {
+                    ASK_AGAIN_NS
+                } else {
+                    ASK_UNABLE_NS
+                };
                 self.end(end.reason, again_ns);
             }
             // It sends none of these in such a session.
@@ -396,11 +403,15 @@ impl Heard {
             State::Apart(why) => format!("its agent was not reached: {why}"),
             State::Asked {
                 since_ns,
-                has_ponged,
-            } => match (has_ponged, now_ns.saturating_sub(*since_ns) > OLDER_NS) {
-                (true, true) => "its agent is of an older release, which does not sum".to_owned(),
-                _ => "no agent has answered on its channel yet".to_owned(),
-            },
+                has_ponged: true,
+                ..
+            } if now_ns.saturating_sub(*since_ns) > OLDER_NS => {
+                "its agent is of an older release, which does not sum".to_owned()
+            }
+            State::Asked {
+                was_heard: true, ..
+            } => "its agent is silent".to_owned(),
+            State::Asked { .. } => "no agent has answered on its channel yet".to_owned(),
             State::Loading if !self.is_silent(now_ns) => "its agent loads its probes".to_owned(),
             State::Live if !self.is_silent(now_ns) => return None,
             State::Loading | State::Live => "its agent is silent".to_owned(),

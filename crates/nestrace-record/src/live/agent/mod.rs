@@ -18,8 +18,8 @@ use nestrace_trace::manifest::Disk;
 
 use crate::agent_address::Address;
 use channel::Channel;
-pub(super) use heard::{GuestLayer, GuestOp};
 use heard::Heard;
+pub(super) use heard::{GuestLayer, GuestOp};
 pub(super) use neighbours::Neighbours;
 
 /// What a channel's thread needs at most.
@@ -47,11 +47,7 @@ impl Agent {
             heard: Mutex::new(Heard::default()),
             leave: AtomicBool::new(false),
         });
-        let channel = Channel::new(
-            address.clone(),
-            Arc::clone(&shared),
-            Arc::clone(neighbours),
-        );
+        let channel = Channel::new(address.clone(), Arc::clone(&shared), Arc::clone(neighbours));
         thread::Builder::new()
             .name("nestrace-agent".to_owned())
             .stack_size(STACK_BYTES)

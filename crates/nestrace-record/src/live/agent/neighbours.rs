@@ -26,10 +26,12 @@ impl Neighbours {
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tables.retain(|_, table| table.read.elapsed() < FRESH);
-        let table = tables.entry(namespace.into_os_string()).or_insert_with(|| Table {
-            read: Instant::now(),
-            connections: socket::connections(pid),
-        });
+        let table = tables
+            .entry(namespace.into_os_string())
+            .or_insert_with(|| Table {
+                read: Instant::now(),
+                connections: socket::connections(pid),
+            });
         table.connections.get(path).copied().unwrap_or(0)
     }
 }

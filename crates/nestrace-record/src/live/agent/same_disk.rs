@@ -71,13 +71,20 @@ mod tests {
 
     fn check(devices: &[GuestDisk], disks: &[(String, Disk)], expected: &[(u32, &str)]) {
         let found = same_disks(devices, disks);
-        let found: Vec<_> = found.iter().map(|(dev, name)| (*dev, name.as_str())).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(dev, name)| (*dev, name.as_str()))
+            .collect();
         assert_eq!(found, expected);
     }
 
     #[test]
     fn a_serial_number_decides_and_then_bus_and_size() {
-        let disks = [disk("a", Some("A"), 1), disk("b", None, 1), disk("c", None, 2)];
+        let disks = [
+            disk("a", Some("A"), 1),
+            disk("b", None, 1),
+            disk("c", None, 2),
+        ];
         let devices = [device(1, "A", 1), device(2, "", 1), device(3, "", 2)];
         check(&devices, &disks, &[(1, "a"), (2, "b"), (3, "c")]);
     }

@@ -185,7 +185,11 @@ fn an_agent_that_cannot_sum_says_why() {
         mono_ns: 1,
         reason: "--backend blktrace was given".to_owned(),
     }));
-    assert!(agent.why().ends_with("does not sum: --backend blktrace was given"));
+    assert!(
+        agent
+            .why()
+            .ends_with("does not sum: --backend blktrace was given")
+    );
     agent.after(10 * S);
     assert_eq!(agent.asked(), None);
     agent.after(21 * S);
@@ -232,6 +236,7 @@ fn silence_ends_the_layer_and_nothing_is_counted_twice() {
     agent.after(5 * S);
     assert!(agent.why().contains("silent"));
     agent.session = agent.asked().expect("it is asked again");
+    assert!(agent.why().contains("silent"));
     agent.says_hello();
     agent.says(&AgentMessage::Live(Live::default()));
     agent.says(&sums(2));
