@@ -102,7 +102,7 @@ const _: () = assert!(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
     use super::*;
     use crate::{AgentMessage, FrameReader, MAX_JSON, MessageError};

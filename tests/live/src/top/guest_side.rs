@@ -120,6 +120,20 @@ fn counts(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the agent has used: ticks of a hundredth of a second, and KiB of memory now.
+fn agent_use(guest: &Guest) -> anyhow::Result<(u64, u64)> {
+    let script = "cd /proc/$(cat /run/agent.pid) && cut -d' ' -f14,15 stat && grep VmRSS status";
+    let text = guest.run_ok(script, PATIENCE)?.stdout;
+    let numbers: Vec<u64> = text
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match numbers[..] {
+        [user, system, kib] => Ok((user + system, kib)),
+        _ => anyhow::bail!("see what the agent has used: {text}"),
+    }
+}
+
 /// A disk with a limit of requests a second: fio and the agent see the same wait.
 fn latency(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
     let n_before = top.lines()?.len();
@@ -128,7 +142,14 @@ fn latency(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
         "fio --name=l --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=4k --rw=randread \
          --time_based --runtime=5 --output-format=json --output=/tmp/fio && cat /tmp/fio"
     );
+    let (ticks_before, _) = agent_use(guest)?;
     let output = guest.run_ok(&line, PATIENCE)?.stdout;
+    let (ticks, kib) = agent_use(guest)?;
+    case.figure(format!(
+        "agent: {} ms of processor in some 6 s, {} MiB",
+        (ticks - ticks_before) * 10,
+        kib >> 10
+    ));
     settle();
     let json = output.find('{').map(|at| &output[at..]).unwrap_or_default();
     let fio: Value = serde_json::Deserializer::from_str(json)
