@@ -51,7 +51,7 @@ impl Summing {
     /// # Errors
     /// Why it cannot be, in words.
     pub fn load(ebpf: &Ebpf, n_disks: usize) -> Result<Self, String> {
-        let (facts, layout, globals) = ebpf.kernel();
+        let (facts, layout) = ebpf.kernel();
         let wanted = PlanWanted {
             detail: Detail::Sums,
             ..PlanWanted::default()
@@ -66,8 +66,9 @@ impl Summing {
             sum_from_start: true,
             ..Wanted::default()
         };
-        let mut probes = Probes::load(globals, &wanted).map_err(|error| with_causes(&error))?;
+        let mut probes = ebpf.load_beside(&wanted)?;
         probes.prepare(&plan);
+        give_memory_back();
         Ok(Self {
             probes,
             plan,
@@ -198,6 +199,15 @@ impl Summing {
         let sources = [Source::Block, Source::Meta];
         let lost = sources.map(|source| self.probes.lost(source).unwrap_or(0));
         lost.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+/// Loading takes tens of megabytes for a moment, which the allocator would keep.
+fn give_memory_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
