@@ -13,6 +13,7 @@ use nestrace_abi::{
     Source,
     flags::op,
     histogram::{BUCKETS, bucket_of},
+    layout::SUMMING_FROM_START,
     maps::{Began, InodeKey, IoKey, SUM_OPS, SUM_PLACES, SUM_POOL_PLACES, Sum, io_kind, sum_op},
 };
 
@@ -70,6 +71,14 @@ mod acct {
 #[inline(always)]
 pub fn on() -> bool {
     SUMMING.load() != 0
+}
+
+/// When the latency of a request begins that was started and issued at these times. `start_ns` is 0 where the queue keeps no
+/// time.
+#[inline(always)]
+fn latency_begins(start_ns: u64, issued_ns: u64) -> u64 {
+    let is_from_start = SUMMING.load() == SUMMING_FROM_START;
+    if is_from_start && start_ns != 0 && start_ns < issued_ns { start_ns } else { issued_ns }
 }
 
 #[inline(always)]
@@ -159,7 +168,7 @@ pub fn request_ends(request: *const u8, place: u32, bytes: u32, issued_ns: u64, 
         ring::count_drop(Source::Block);
         return;
     }
-    add(place, u64::from(bytes), ended_ns.wrapping_sub(issued_ns));
+    add(place, u64::from(bytes), ended_ns.wrapping_sub(latency_begins(start_ns, issued_ns)));
     if start_ns != 0 {
         add(place.wrapping_add(SUM_OPS as u32), 0, issued_ns.saturating_sub(start_ns));
     }

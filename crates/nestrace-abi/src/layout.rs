@@ -182,8 +182,12 @@ pub const BY_MOUNT: &str = "BY_MOUNT";
 /// Global: places that a processor has in [`DONE`](crate::maps::DONE), a power of two; 0 where light detail sends requests
 /// through the rings.
 pub const DONE_SLOTS: &str = "DONE_SLOTS";
-/// Global: 1 where the probes sum instead of sending records ([`SUMS`](crate::maps::SUMS)).
+/// Global: how the probes sum instead of sending records ([`SUMS`](crate::maps::SUMS)); 0 where they do not.
 pub const SUMMING: &str = "SUMMING";
+/// [`SUMMING`]: a device's own layer is from D to C.
+pub const SUMMING_FROM_ISSUE: u8 = 1;
+/// [`SUMMING`]: it is from the request's start to C, which is a guest's way.
+pub const SUMMING_FROM_START: u8 = 2;
 /// Global: bit number of the page flag PG_head.
 pub const PG_HEAD_BIT: &str = "PG_HEAD_BIT";
 /// Global: bit number of RQF_FLUSH_SEQ in `request.rq_flags`: an enumerator since 6.11, before that

@@ -1,5 +1,7 @@
 //! The talk with one recorder, from the moment that it holds the other end to the moment that it is gone.
 
+mod sums;
+
 use std::time::{Duration, Instant};
 
 use nestrace_kernel::plan::Detail;
@@ -7,6 +9,7 @@ use nestrace_probes::clock;
 use nestrace_trace::manifest::GuestFile;
 use nestrace_wire::files::portions;
 use nestrace_wire::kernel_buffers::Format;
+use nestrace_wire::sums::AskSums;
 use nestrace_wire::{AgentHello, AgentMessage, End, FrameReader, HostMessage, Live, Start};
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -39,9 +42,12 @@ pub fn serve(
         held_ns: 0,
         asked: None,
     };
-    while let Some(start) = line.wait_for_start(signals) {
-        let ended = Session::run(&mut line, backends, names, &start, signals);
-        if !ended {
+    while let Some(wish) = line.wait_for_wish(signals) {
+        let is_here = match wish {
+            Wish::Events(start) => Session::run(&mut line, backends, names, &start, signals),
+            Wish::Sums(ask) => sums::run(&mut line, backends, names, &ask, signals),
+        };
+        if !is_here {
             return;
         }
     }
@@ -62,15 +68,23 @@ struct Line<'c> {
 
 enum Asked {
     Start(Start),
+    Sums(AskSums),
     Stop,
 }
 
+/// What a recorder wants to have.
+enum Wish {
+    Events(Start),
+    Sums(AskSums),
+}
+
 impl Line<'_> {
-    /// The next request to record; `None` when the other side is gone or a signal has come.
-    fn wait_for_start(&mut self, signals: &mut Signals) -> Option<Start> {
+    /// The next request; `None` when the other side is gone or a signal has come.
+    fn wait_for_wish(&mut self, signals: &mut Signals) -> Option<Wish> {
         loop {
             match self.asked.take() {
-                Some(Asked::Start(start)) => return Some(start),
+                Some(Asked::Start(start)) => return Some(Wish::Events(start)),
+                Some(Asked::Sums(ask)) => return Some(Wish::Sums(ask)),
                 Some(Asked::Stop) | None => {}
             }
             if signals.arrived() || !self.wait(LONG, signals) {
@@ -121,7 +135,7 @@ impl Line<'_> {
             here &= self.receive();
         }
         // Whoever was there has gone, and another has come and asked already.
-        here |= matches!(self.asked, Some(Asked::Start(_)));
+        here |= matches!(self.asked, Some(Asked::Start(_) | Asked::Sums(_)));
         here && self.outbox.write_to(self.connection)
     }
 
@@ -167,6 +181,7 @@ impl Line<'_> {
                     self.outbox.push_pong(token, clock::monotonic_ns());
                 }
                 Ok(Some(HostMessage::Start(start))) => self.asked = Some(Asked::Start(start)),
+                Ok(Some(HostMessage::AskSums(ask))) => self.asked = Some(Asked::Sums(ask)),
                 Ok(Some(HostMessage::Stop)) => self.asked = Some(Asked::Stop),
                 Ok(None) => {}
                 Err(error) => eprintln!("nestrace-agent: {error}"),
@@ -283,7 +298,7 @@ impl Session<'_, '_, '_> {
                 // A recorder that has heard nothing for a while asks again, for an agent that was
                 // started since; this one is in the session already.
                 Some(Asked::Start(start)) if start.session == self.token => self.line.asked = None,
-                Some(Asked::Start(_)) => return ("new session", true),
+                Some(Asked::Start(_) | Asked::Sums(_)) => return ("new session", true),
                 Some(Asked::Stop) => {
                     self.line.asked = None;
                     return (STOP, true);

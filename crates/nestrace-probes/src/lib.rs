@@ -55,6 +55,7 @@ mod rings;
 mod standby;
 pub mod sums;
 mod uprobe_multi;
+mod wanted;
 
 /// Why the probes could not be loaded at all.
 #[derive(Debug, thiserror::Error)]

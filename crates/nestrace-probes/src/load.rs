@@ -1,22 +1,22 @@
 //! Loading and attaching the host's probes.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs::File,
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    sync::Arc,
 };
 
 use aya::{
-    Btf, Ebpf, EbpfLoader, Endianness,
+    Btf, Ebpf, Endianness,
     maps::{Array, ArrayOfMaps, HashMap, MapData, MapError, PerCpuArray, RingBuf},
 };
 use nestrace_abi::{
     Source,
-    layout::{BY_MOUNT, DONE_SLOTS, JIFFY_NS},
     maps::{
         CARRIER_FILTER, CARRIER_FILTER_SLOTS, CARRIERS, DEVICES, DONE, DONE_COUNTS, DROPS,
-        FIRST_DEVICES, FirstDevices, GATE, IN_FLIGHT_BY_MOUNT, INODES, InodeKey, MOUNTS,
-        NESTED_PROGRAM, PROCESSES, RESCUED, RINGS,
+        FIRST_DEVICES, FirstDevices, GATE, INODES, InodeKey, MOUNTS, NESTED_PROGRAM, PROCESSES,
+        RESCUED, RINGS,
     },
 };
 use nestrace_kernel::{
@@ -31,64 +31,17 @@ use crate::{
     done::DoneRequests,
     globals::Globals,
     inode_bytes::InodeBytes,
-    load_error, map_error,
+    map_error,
     object::PROBES,
     preemption::{self, PreemptFunctions},
     rings::{create_rings, recursion_misses},
-    sums::{self, Sums},
+    sums::Sums,
     uprobe_multi::UprobeMulti,
+    wanted::load_with,
 };
 
 pub use crate::rings::n_cpus;
-
-/// Room in a map that the probes do not use.
-const UNUSED_MAP_ENTRIES: u32 = 1;
-
-/// What the probes are to look at.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Device numbers (`MAJOR << 20 | MINOR`) of disks and partitions.
-    pub devices: BTreeSet<u32>,
-    /// Processes, each with its guest's index.
-    pub processes: Vec<(u32, u32)>,
-    /// Image files (and loop backing files): inode and device of the super block.
-    pub inodes: BTreeSet<(u64, u32)>,
-    /// A guest's way to choose file I/O, in place of `processes` and `inodes`.
-    pub mounts: Option<Mounts>,
-    /// Bytes of one processor's ring; a power of two, at least one page.
-    pub ring_bytes: u32,
-    /// Places of a processor, a power of two, for whole requests of light detail: [`Probes::done_mut`] finds them there. With
-    /// 0 they come through the rings, as they must where tracepoints may be preempted.
-    pub done_slots: u32,
-    /// Slots for the sums of disks, devices and images: the probes sum then instead of sending anything ([`Probes::sums`]). Plan
-    /// with [`Detail::Sums`](nestrace_kernel::plan::Detail::Sums). 0: they do not.
-    pub sum_slots: u32,
-}
-
-/// File I/O of every process on regular files of these super blocks, whatever the process: plain `read`
-/// and `write` included. Plan with [`nestrace_kernel::plan::Wanted::mounts`].
-///
-/// ```
-/// use nestrace_probes::load::{Mounts, Wanted};
-/// let wanted = Wanted {
-///     devices: [(254 << 20)].into(),
-///     mounts: Some(Mounts {
-///         devices: [(254 << 20) | 1].into(),
-///         except: vec![std::process::id()],
-///     }),
-///     ring_bytes: 1 << 20,
-///     ..Wanted::default()
-/// };
-/// assert!(wanted.processes.is_empty());
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Mounts {
-    /// Device numbers (`MAJOR << 20 | MINOR`) of super blocks, as `/proc/self/mountinfo` shows them: those of
-    /// btrfs are not what `stat` shows of a file.
-    pub devices: BTreeSet<u32>,
-    /// Processes that are left out: who writes the recording itself must be.
-    pub except: Vec<u32>,
-}
+pub use crate::wanted::{Mounts, Wanted};
 
 /// Loaded probes. Dropping it detaches everything.
 pub struct Probes {
@@ -108,7 +61,8 @@ pub struct Probes {
     pub(super) mounts: HashMap<MapData, u32, u32>,
     carriers: HashMap<MapData, u32, u32>,
     carrier_filter: Array<MapData, u32>,
-    pub(super) kernel_btf: Btf,
+    /// Tens of megabytes: those that are loaded beside these have the same.
+    pub(super) kernel_btf: Arc<Btf>,
     /// Attachments, for whoever detaches before the end.
     pub(super) links: Vec<Attachment>,
     /// The object that was loaded, for programs that are loaded in a way of their own.
@@ -152,6 +106,24 @@ impl Probes {
     ) -> Result<Self, ProbeError> {
         let kernel_btf = Btf::parse_file("/sys/kernel/btf/vmlinux", Endianness::default())
             .map_err(|error| ProbeError::Load(Box::new(error.into())))?;
+        Self::load_for_kernel(Arc::new(kernel_btf), object, globals, wanted)
+    }
+
+    /// The probes once more, for something else.
+    ///
+    /// # Errors
+    /// As [`Probes::load`].
+    pub fn load_beside(&self, globals: &Globals, wanted: &Wanted) -> Result<Self, ProbeError> {
+        let kernel_btf = Arc::clone(&self.kernel_btf);
+        Self::load_for_kernel(kernel_btf, PROBES, globals, wanted)
+    }
+
+    fn load_for_kernel(
+        kernel_btf: Arc<Btf>,
+        object: &[u8],
+        globals: &Globals,
+        wanted: &Wanted,
+    ) -> Result<Self, ProbeError> {
         let functions = globals
             .preemptible
             .then(|| PreemptFunctions::find(&kernel_btf));
@@ -466,32 +438,4 @@ impl Probes {
             self.programs.push((source, fdinfo));
         }
     }
-}
-
-fn load_with(object: &[u8], globals: &Globals, wanted: &Wanted) -> Result<Ebpf, ProbeError> {
-    let mut loader = EbpfLoader::new();
-    let by_mount = u8::from(wanted.mounts.is_some());
-    let summing = u8::from(wanted.sum_slots > 0);
-    loader.override_global(BY_MOUNT, &by_mount, true);
-    loader.override_global(DONE_SLOTS, &wanted.done_slots, true);
-    let n_done = n_cpus().saturating_mul(wanted.done_slots);
-    loader.map_max_entries(DONE, n_done.max(UNUSED_MAP_ENTRIES));
-    loader.map_max_entries(DONE_COUNTS, n_cpus());
-    sums::size_maps(&mut loader, &summing, wanted.sum_slots);
-    if wanted.mounts.is_none() {
-        for name in IN_FLIGHT_BY_MOUNT {
-            loader.map_max_entries(name, UNUSED_MAP_ENTRIES);
-        }
-    }
-    for (name, value) in &globals.fields {
-        loader.override_global(name, value, false);
-    }
-    for (name, value) in &globals.addresses {
-        loader.override_global(name, value, false);
-    }
-    loader.override_global(JIFFY_NS, &globals.jiffy_ns, false);
-    for (name, value) in &globals.constants {
-        loader.override_global(name, value, false);
-    }
-    loader.load(object).map_err(load_error)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::{Ebpf, EbpfLoader};
 use nestrace_abi::histogram::BUCKETS;
-use nestrace_abi::layout::SUMMING;
+use nestrace_abi::layout::{SUMMING, SUMMING_FROM_ISSUE, SUMMING_FROM_START};
 use nestrace_abi::maps::{
     Began, DISPLACED, IN_FLIGHT, IN_FLIGHT_PLACES, InFlight, InodeKey, IoKey, SUM_BACKENDS,
     SUM_BEGAN, SUM_IMAGES, SUM_PLACES, SUM_POOL, SUM_POOL_PLACES, SUMS, SUMS_SINCE, Sum,
@@ -96,12 +96,22 @@ pub struct Sums {
     n_slots: u32,
 }
 
-/// Gives the maps the room that they need, and sets whether the probes sum.
+/// How the probes sum into so many slots: the value of [`SUMMING`].
+pub(super) fn summing(n_slots: u32, from_start: bool) -> u8 {
+    match (n_slots, from_start) {
+        (0, _) => 0,
+        (_, false) => SUMMING_FROM_ISSUE,
+        (_, true) => SUMMING_FROM_START,
+    }
+}
+
+/// Gives the maps the room that they need, and sets how the probes sum.
 pub(super) fn size_maps<'l>(loader: &mut EbpfLoader<'l>, summing: &'l u8, n_slots: u32) {
     loader.override_global(SUMMING, summing, true);
     let n_places = n_slots.saturating_mul(u32::try_from(SUM_PLACES).unwrap_or(1));
     loader.map_max_entries(SUMS, n_places.max(UNUSED));
-    if n_slots == 0 {
+    // In a guest no QEMU is looked at.
+    if *summing != SUMMING_FROM_ISSUE {
         for name in [SUM_BACKENDS, SUM_IMAGES, SUM_BEGAN] {
             loader.map_max_entries(name, UNUSED);
         }

@@ -30,7 +30,7 @@ pub struct Latency {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DiskLatency {
-    /// From the bio's start to its end in the guest.
+    /// From a request's start in the guest to its completion there.
     pub guest: Option<Latency>,
     /// From QEMU's start of the request to its end.
     pub qemu: Option<Latency>,
@@ -68,6 +68,8 @@ pub struct DiskRow {
     pub in_flight: Option<u64>,
     /// The age of the oldest of them, in nanoseconds.
     pub oldest_ns: Option<u64>,
+    /// Why `latency_ns.guest` is null, where it is.
+    pub no_guest: Option<String>,
 }
 
 /// Latencies of a device's layers.
@@ -129,7 +131,7 @@ impl Interval {
             schema: SCHEMA,
             at_unix_ns: now.at_unix_ns,
             interval_ns: now.at_unix_ns.saturating_sub(earlier.at_unix_ns),
-            lost: since.lost.values().sum(),
+            lost: since.n_lost(),
             disks: since.disks.iter().map(disk_row).collect(),
             devices: since.devices.iter().map(device_row).collect(),
             lost_by_source: since.lost,
@@ -157,6 +159,7 @@ fn disk_row(disk: &DiskSums) -> DiskRow {
         },
         in_flight: disk.in_flight,
         oldest_ns: disk.oldest_ns,
+        no_guest: disk.no_guest.clone(),
     }
 }
 
@@ -273,6 +276,7 @@ mod tests {
             n,
             bytes: n * 4096,
             merged: None,
+            no_guest: None,
             layers: Layers {
                 qemu: Some(sums(latencies)),
                 ..Layers::default()

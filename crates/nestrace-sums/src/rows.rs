@@ -202,6 +202,7 @@ mod tests {
                 n,
                 bytes: n * 4096,
                 merged: None,
+                no_guest: None,
                 layers: Layers {
                     qemu: Some(sums),
                     ..Layers::default()
@@ -250,6 +251,7 @@ mod tests {
                 n,
                 bytes: n * 4096,
                 merged: None,
+                no_guest: None,
                 layers: Layers::default(),
                 in_flight: None,
                 oldest_ns: None,

@@ -20,7 +20,7 @@ pub struct LayerSums {
 /// The layers of a request, the outermost first. `None`: not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
-    /// From the bio's start to its end in the guest's block layer; always `None`: agents do not send sums yet.
+    /// From a request's start in the guest to its completion there, as the guest's agent says.
     pub guest: Option<LayerSums>,
     /// From QEMU's start of the request to its end.
     pub qemu: Option<LayerSums>,
@@ -143,6 +143,9 @@ pub struct DiskSums {
     pub in_flight: Option<u64>,
     /// The age of the oldest of them, in nanoseconds.
     pub oldest_ns: Option<u64>,
+    /// Why [`Layers::guest`] is not recorded, where it is not, in words. A guest may have chosen them.
+    #[serde(default)]
+    pub no_guest: Option<String>,
 }
 
 impl DiskSums {
@@ -207,7 +210,8 @@ impl DeviceSums {
 pub struct Snapshot {
     /// When it was read, in nanoseconds of Unix time.
     pub at_unix_ns: u64,
-    /// Requests that could not be summed since the probes were attached, by source: block, file, qemu, meta.
+    /// Requests that could not be summed since the probes were attached, by source: block, file, qemu, meta; guest: what
+    /// agents could not.
     pub lost: BTreeMap<String, u64>,
     /// The guests' disks, an entry for reads, writes and flushes each, and for discards once one occurred.
     pub disks: Vec<DiskSums>,
@@ -216,6 +220,12 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Requests that could not be summed, of all sources. A guest can say any number.
+    #[must_use]
+    pub fn n_lost(&self) -> u64 {
+        self.lost.values().copied().fold(0, u64::saturating_add)
+    }
+
     /// What was done since `earlier`; what is in flight is that of now. A disk that was not there before has done all that
     /// it did since then.
     #[must_use]

@@ -177,7 +177,7 @@ impl Figures {
         self.at_unix_ns = now.at_unix_ns;
         self.interval_ns = now.at_unix_ns.saturating_sub(earlier.at_unix_ns);
         self.clock = clock.to_owned();
-        self.lost = since.lost.values().sum();
+        self.lost = since.n_lost();
         (self.disks, self.devices) = rows(&since, self.interval_ns);
         let mut minutes = std::mem::take(&mut self.minutes);
         for (is_device, rows) in [(false, &self.disks), (true, &self.devices)] {

@@ -53,6 +53,7 @@ fn disk(
             n,
             bytes: if is_data { n * MIB } else { 0 },
             merged: None,
+            no_guest: None,
             layers,
             in_flight: Some(if op == Op::Read { in_flight } else { 0 }),
             oldest_ns: (op == Op::Read && in_flight > 0).then_some(41 * SECOND),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 mod addresses;
 mod flight;
+mod guest_disk;
 mod limits;
 mod read;
 mod served;

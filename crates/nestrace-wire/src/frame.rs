@@ -48,6 +48,8 @@ kinds! {
     Stop = 2,
     /// Recorder: answer at once. Token and host's time, 8 bytes each.
     Ping = 3,
+    /// Recorder: sum, and send the sums once a second. JSON.
+    AskSums = 4,
     /// Agent: who it is and what the guest has. JSON.
     Hello = 0x101,
     /// Agent: the probes are attached. JSON.
@@ -70,6 +72,8 @@ kinds! {
     Incomplete = 0x10b,
     /// Agent: names of files. JSON.
     Files = 0x10c,
+    /// Agent: what disks have done since the session began. JSON.
+    Sums = 0x10d,
 }
 
 /// A whole frame with a correct checksum.

@@ -1,7 +1,7 @@
 //! What an agent in a guest and the recorder say to each other over a port or a socket: frames, the
 //! messages in them, and the bytes of the kernel's buffers that they carry ([`kernel_buffers`]).
 //! And what an agent's word on its disks and mounts ([`disks`], [`mounts`]) means for what was said before, and what is
-//! kept of the names of files ([`files`]).
+//! kept of the names of files ([`files`]). Instead of events, an agent sends [`sums`] to a recorder that asks for them.
 //!
 //! Sits above `nestrace-trace` and `nestrace-blktrace`, and below the agent and the recorder.
 //!
@@ -15,6 +15,8 @@
 //!                ◄───────────────── Buffer … Until … Loss … Files … Notice … Hello (again: facts have changed)
 //! Stop           ─────────────────►
 //!                ◄───────────────── Buffer … Loss … Until … Files … End
+//! AskSums{session} ───────────────►
+//!                ◄───────────────── Hello{session}, Live, Sums (once a second) … Hello (again) … End
 //! ```
 //!
 //! A frame is a header of 16 bytes, little endian, and a payload of at most [`MAX_PAYLOAD`] bytes:
@@ -75,6 +77,7 @@ mod hello;
 pub mod kernel_buffers;
 mod message;
 pub mod mounts;
+pub mod sums;
 
 pub use frame::{Frame, FrameError, FrameKind, FrameReader, HEADER_BYTES, MAX_FRAME, encode_frame};
 pub use hello::{AgentHello, bound_probes, bound_refused, bound_text};

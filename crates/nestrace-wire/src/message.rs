@@ -14,6 +14,7 @@ use crate::MAX_JSON;
 use crate::frame::{Frame, FrameKind, encode_frame, encode_frame_of};
 use crate::hello::{AgentHello, bound_probes, bound_refused, bound_text};
 use crate::kernel_buffers::Translation;
+use crate::sums::{AskSums, Sums};
 use nestrace_trace::manifest::{GuestFile, Probe, Refused};
 use nestrace_trace::{Event, Kind, Source};
 
@@ -52,6 +53,12 @@ pub enum MessageError {
         kind: FrameKind,
         /// What the parser said.
         source: serde_json::Error,
+    },
+    /// A list is longer than any, or out of order.
+    #[error("read a message of kind {kind:?}: a list in it is none that an agent sends")]
+    List {
+        /// Its kind.
+        kind: FrameKind,
     },
 }
 
@@ -131,6 +138,8 @@ impl Lost {
 pub enum HostMessage {
     /// Begin. One that comes during a session ends it and begins another.
     Start(Start),
+    /// Sum, and send the sums. One that comes during a session ends it, as another [`Self::Start`] does.
+    AskSums(AskSums),
     /// End the session; the agent stays and waits for the next.
     Stop,
     /// Answer at once.
@@ -153,6 +162,7 @@ impl HostMessage {
         };
         Ok(match kind {
             FrameKind::Start => Some(Self::Start(from_json(kind, frame.payload)?)),
+            FrameKind::AskSums => Some(Self::AskSums(from_json(kind, frame.payload)?)),
             FrameKind::Stop => Some(Self::Stop),
             FrameKind::Ping => {
                 let (token, host_ns) = two_numbers(kind, frame.payload)?;
@@ -166,6 +176,7 @@ impl HostMessage {
     pub fn encode_to(&self, to: &mut Vec<u8>) {
         match self {
             Self::Start(start) => encode_json(FrameKind::Start, start, to),
+            Self::AskSums(ask) => encode_json(FrameKind::AskSums, ask, to),
             Self::Stop => {
                 encode_frame(FrameKind::Stop, &[], to);
             }
@@ -213,6 +224,9 @@ pub enum AgentMessage<'a> {
     /// Names of files with recorded I/O. An empty path: that inode was used again, and no name of it counts. At most what [`crate::files::portions`]
     /// puts into one.
     Files(Vec<GuestFile>),
+    /// What disks have done since the session began, in a session that [`HostMessage::AskSums`] began. Once a second at least
+    /// one, and as many as the disks need.
+    Sums(Sums),
 }
 
 impl<'a> AgentMessage<'a> {
@@ -266,7 +280,14 @@ impl<'a> AgentMessage<'a> {
             FrameKind::Until => Some(Self::Until(number(kind, payload)?)),
             FrameKind::Incomplete => Some(Self::Incomplete),
             FrameKind::Files => Some(Self::Files(from_json(kind, payload)?)),
-            FrameKind::Start | FrameKind::Stop | FrameKind::Ping => None,
+            FrameKind::Sums => {
+                let sums: Sums = from_json(kind, payload)?;
+                if !sums.is_bounded() {
+                    return Err(MessageError::List { kind });
+                }
+                Some(Self::Sums(sums))
+            }
+            FrameKind::Start | FrameKind::AskSums | FrameKind::Stop | FrameKind::Ping => None,
         })
     }
 
@@ -309,6 +330,7 @@ impl<'a> AgentMessage<'a> {
                 encode_frame(FrameKind::Incomplete, &[], to);
             }
             Self::Files(files) => encode_json(FrameKind::Files, files, to),
+            Self::Sums(sums) => encode_json(FrameKind::Sums, sums, to),
         }
     }
 }

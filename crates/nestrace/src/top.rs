@@ -113,7 +113,7 @@ fn table(before: &Snapshot, now: &Snapshot, p99: bool) -> String {
         true => (Statistic::P99, "p99"),
         false => (Statistic::Mean, "mean"),
     };
-    let lost = match since.lost.values().sum::<u64>() {
+    let lost = match since.n_lost() {
         0 => String::new(),
         lost => format!("; {lost} requests could not be summed"),
     };

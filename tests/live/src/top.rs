@@ -1,6 +1,7 @@
 //! `nestrace top --batch` beside guests under load: its sums against `/sys/block/*/stat`, QMP and fio, while guests and disks
 //! come and go. Its screen in a real terminal.
 
+mod guest_side;
 mod screen;
 
 use std::fs;
@@ -80,7 +81,16 @@ impl Top {
 
     /// Waits until a line says so.
     fn wait_until(&self, says: impl Fn(&Value) -> bool) -> anyhow::Result<bool> {
-        let deadline = Instant::now() + PATIENCE;
+        self.wait_until_within(says, PATIENCE)
+    }
+
+    /// The same with another patience.
+    fn wait_until_within(
+        &self,
+        says: impl Fn(&Value) -> bool,
+        patience: Duration,
+    ) -> anyhow::Result<bool> {
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if self.lines()?.last().is_some_and(&says) {
                 return Ok(true);
@@ -149,7 +159,11 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     report.case("top/disk-plugged-in", |case| {
         plugged(ctx, case, &guest, &host)
     })?;
+    drop(guest);
     report.case("top/guests-come-and-go", |case| comings(ctx, case, &host))?;
+    report.case("top/guest-side", |case| {
+        guest_side::guest_side(ctx, case, &host)
+    })?;
     Ok(())
 }
 

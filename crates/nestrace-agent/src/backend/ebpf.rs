@@ -105,6 +105,20 @@ impl Ebpf {
         })
     }
 
+    /// What was found out about the kernel.
+    pub fn kernel(&self) -> (&KernelFacts, &Layout) {
+        (&self.facts, &self.layout)
+    }
+
+    /// Loads the same probes for something else.
+    ///
+    /// # Errors
+    /// Why it cannot be, in words.
+    pub fn load_beside(&self, wanted: &Wanted) -> Result<Probes, String> {
+        let loaded = self.probes.load_beside(&self.globals, wanted);
+        loaded.map_err(|error| with_causes(&error))
+    }
+
     fn load_for(
         facts: KernelFacts,
         layout: Layout,

@@ -4,6 +4,7 @@ mod blktrace;
 mod ebpf;
 mod pace;
 mod piece;
+mod summing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::names::noted::NewFiles;
 use blktrace::Blktrace;
 use ebpf::{Ebpf, NotLoaded};
 pub use piece::{Events, Piece};
+pub use summing::Summing;
 
 /// `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,6 +93,8 @@ pub struct Backends {
     /// Why it could not start where blktrace then could: programs load when they are attached.
     ebpf_failed: Option<String>,
     blktrace: Blktrace,
+    /// The probes as sums, once they were asked for.
+    summing: Option<Summing>,
 }
 
 /// The backend of one recording, and why it is this one.
@@ -116,6 +120,7 @@ impl Backends {
             ebpf,
             ebpf_failed: None,
             blktrace: Blktrace::default(),
+            summing: None,
         }
     }
 
@@ -201,6 +206,23 @@ impl Backends {
             Err(why) if choice == Choice::Blktrace => Err(why),
             Err(why) => Err(format!("{reason}; nor does blktrace: {why}")),
         }
+    }
+
+    /// The probes as sums, with room for so many disks. Only BPF can sum.
+    ///
+    /// # Errors
+    /// Why they cannot be had, in words.
+    pub fn summing(&mut self, n_disks: usize) -> Result<&mut Summing, String> {
+        if self.ebpf.as_ref().is_err_and(|why| why.passes) {
+            self.ebpf = Ebpf::load();
+        }
+        let ebpf = self.ebpf.as_ref().map_err(|why| why.reason.clone())?;
+        let kept = self.summing.take();
+        let summing = match kept.filter(|kept| kept.has_room(n_disks)) {
+            Some(summing) => summing,
+            None => Summing::load(ebpf, n_disks)?,
+        };
+        Ok(self.summing.insert(summing))
     }
 
     fn choice_for(&self, asked: &str) -> Choice {

@@ -349,6 +349,7 @@ impl<S: Streams> Ingest<S> {
             AgentMessage::Refused(refused) => self.account.probes_refused(refused),
             AgentMessage::Loss(lost) => return self.lost(lost, now_ns),
             AgentMessage::Files(files) => return self.take_names(files),
+            AgentMessage::Sums(_) => return self.refuse_frame("sums that were not asked for"),
             AgentMessage::Notice(text) => {
                 let message = format!("its agent says: {text}");
                 self.account.note_said(now_ns, "agent_says", &message);
@@ -447,6 +448,7 @@ fn message_bytes(kind: u16) -> u64 {
                 | FrameKind::Refused
                 | FrameKind::End
                 | FrameKind::Files
+                | FrameKind::Sums
         )
     );
     if is_json { MAX_JSON as u64 } else { 0 }

@@ -1,6 +1,7 @@
 //! QEMU's UNIX sockets: which path a descriptor listens on, and connecting to a socket that may lie
 //! in another mount namespace, without ever waiting longer than allowed.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -95,6 +96,24 @@ pub fn listening(process: &Process, open: &OpenFiles, name: &str) -> Option<Stri
         Some(_) => row.path,
         None => process.absolute(&row.path),
     })
+}
+
+/// How many are connected to each socket in the network namespace of the process `pid`, or wait for it, by the path that it
+/// was bound to.
+#[must_use]
+pub fn connections(pid: u32) -> BTreeMap<String, usize> {
+    let process = Process {
+        pid,
+        ..Process::default()
+    };
+    let mut found = BTreeMap::new();
+    // A connection's end at the server has the path of the socket that listens.
+    for row in table(&process) {
+        if !row.listens && !row.path.is_empty() {
+            *found.entry(row.path).or_default() += 1;
+        }
+    }
+    found
 }
 
 fn table(process: &Process) -> Vec<Row> {
@@ -315,6 +334,26 @@ mod tests {
             Instant::now() + Duration::from_secs(1),
         )
         .expect("connects");
+    }
+
+    #[test]
+    fn who_waits_counts_as_connected() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("s");
+        let listener = UnixListener::bind(&path).expect("bind");
+        let n = || {
+            let all = connections(std::process::id());
+            all.get(path.to_str().expect("UTF-8")).copied().unwrap_or(0)
+        };
+        assert_eq!(n(), 0);
+        let first = UnixStream::connect(&path).expect("connects");
+        let accepted = listener.accept().expect("somebody is there");
+        assert_eq!(n(), 1);
+        let second = UnixStream::connect(&path).expect("connects");
+        assert_eq!(n(), 2);
+        drop((first, accepted));
+        assert_eq!(n(), 1);
+        drop(second);
     }
 
     /// A process that listens on `socket` in `folder`, by a Python of its own.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::plan::QEMU_SUMMED;
@@ -9,7 +10,9 @@ use nestrace_probes::load::Probes;
 use nestrace_probes::sums::MetBackend;
 use nestrace_trace::manifest::{Disk, Guest, Image};
 
+use super::agent::{Agent, GuestLayer, Neighbours};
 use super::slots::Slots;
+use crate::agent_address::Choice;
 use crate::backends::{BackendFinder, QemuMemory};
 use crate::guest::program::{ParsedProgram, Program};
 use crate::qemu_probes;
@@ -51,6 +54,8 @@ pub(super) struct LiveGuest {
     asked: BTreeSet<u64>,
     /// Slots of BlockBackends, by the address of their accounting; the disk's name where that is known.
     pub backends: BTreeMap<u64, (MetBackend, Option<String>)>,
+    /// Who sums in the guest, if it has a channel.
+    agent: Option<Agent>,
 }
 
 impl LiveGuest {
@@ -87,7 +92,34 @@ impl LiveGuest {
             disks: Vec::new(),
             asked: BTreeSet::new(),
             backends: BTreeMap::new(),
+            agent: None,
         }
+    }
+
+    /// Asks the guest's agent for sums of the disks as they are now.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn ask_agent(&mut self, neighbours: &Arc<Neighbours>) -> std::io::Result<()> {
+        let address = Choice::Auto.address(&self.guest);
+        let kept = self.agent.take();
+        let kept = kept.filter(|agent| Some(&agent.address) == address.as_ref());
+        self.agent = match (kept, address) {
+            (None, Some(address)) => Some(Agent::start(address, neighbours)?),
+            (kept, _) => kept,
+        };
+        if let Some(agent) = &self.agent {
+            let disks = self.disks.iter();
+            let disks = disks.map(|disk| (disk.name.clone(), disk.disk.clone()));
+            agent.set_disks(disks.collect());
+        }
+        Ok(())
+    }
+
+    /// What its agent says of the guest's side.
+    pub fn guest_layer(&self) -> GuestLayer {
+        let none = || GuestLayer::missing("the guest has no channel for an agent");
+        self.agent.as_ref().map_or_else(none, Agent::read)
     }
 
     /// Whether this is the process.

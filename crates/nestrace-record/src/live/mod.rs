@@ -4,6 +4,7 @@
 //! the sums. Nothing is read for each request. Bounded: guests and devices share the slots that were made at the start, and
 //! what finds none is not summed and counted as lost.
 
+mod agent;
 mod changes;
 mod devices;
 mod guest;
@@ -12,6 +13,7 @@ mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +32,7 @@ use crate::guest::program::ParsedProgram;
 use crate::guest::select::pid_of;
 use crate::guest::{DiscoverError, Discovery, Selection};
 use crate::roles::finder::discover_apart;
+use agent::Neighbours;
 use changes::Changes;
 use guest::LiveGuest;
 use slots::Slots;
@@ -89,6 +92,9 @@ pub struct Live {
     topology: Vec<Device>,
     changes: Changes,
     looker: Looker,
+    neighbours: Arc<Neighbours>,
+    /// What guests that are gone could not sum.
+    lost_of_gone: u64,
     next_look: Instant,
     next_discovery: Instant,
     is_stale: bool,
@@ -123,6 +129,8 @@ impl Live {
             topology: Vec::new(),
             changes: Changes::default(),
             looker: Looker::start().map_err(LiveError::Thread)?,
+            neighbours: Arc::default(),
+            lost_of_gone: 0,
             next_look: now,
             next_discovery: now + DISCOVERY_PAUSE,
             is_stale: false,
@@ -163,6 +171,7 @@ impl Live {
             .partition(|guest| !guest.is_alive());
         self.guests = left;
         for guest in gone {
+            self.lost_of_gone = self.lost_of_gone.saturating_add(guest.guest_layer().lost);
             guest.leave(&mut self.probes, &mut self.slots);
         }
         if self.is_stale && now >= self.next_discovery && self.looker.ask() {
@@ -312,6 +321,11 @@ impl Live {
         let device_of = |image: &Image| devices::carrying(image, devices);
         if let Some(live) = self.guests.get_mut(at) {
             live.update(guest, &device_of, &mut self.probes, &mut self.slots);
+            if let Err(error) = live.ask_agent(&self.neighbours) {
+                let name = &live.name;
+                self.notes
+                    .push(format!("guest {name}: its agent is not asked: {error}"));
+            }
         }
     }
 

@@ -7,8 +7,12 @@ use nestrace_probes::sums::{InFlightNow, SumValues, Sums};
 use nestrace_sums::snapshot::{DeviceSums, DiskSums, LayerSums, Layers, Op, Snapshot};
 
 use super::Live;
+use super::agent::GuestOp;
 use super::guest::{LiveDisk, LiveGuest};
 use super::slots::place;
+
+/// The source of what agents could not sum.
+const LOST_IN_GUESTS: &str = "guest";
 
 /// What is in flight, and when that was.
 struct Now {
@@ -51,12 +55,14 @@ impl Live {
                 operations(|op, number| device_sums(sums, &now, (name, device.slot), op, number));
             snapshot.devices.extend(rows);
         }
+        let mut lost_in_guests = self.lost_of_gone;
         for guest in &self.guests {
-            for disk in guest
-                .disks
-                .iter()
-                .filter(|disk| disk.disk.not_followed.is_none())
-            {
+            let in_guest = guest.guest_layer();
+            lost_in_guests = lost_in_guests.saturating_add(in_guest.lost);
+            let is_seen = |disk: &&LiveDisk| {
+                disk.disk.not_followed.is_none() || in_guest.of(&disk.name, 0).is_ok()
+            };
+            for disk in guest.disks.iter().filter(is_seen) {
                 let of_device = |op: Op| {
                     let of = |row: &&DeviceSums| {
                         row.op == op && Some(&row.device) == disk.device.as_ref()
@@ -64,11 +70,22 @@ impl Live {
                     snapshot.devices.iter().find(of)
                 };
                 let rows = operations(|op, number| {
-                    disk_sums(sums, &now, (guest, disk), of_device(op), op, number)
+                    let in_guest = in_guest.of(&disk.name, number);
+                    disk_sums(
+                        sums,
+                        &now,
+                        (guest, disk),
+                        (of_device(op), in_guest),
+                        op,
+                        number,
+                    )
                 });
                 snapshot.disks.extend(rows);
             }
         }
+        snapshot
+            .lost
+            .insert(LOST_IN_GUESTS.to_owned(), lost_in_guests);
         snapshot
     }
 }
@@ -128,7 +145,7 @@ fn disk_sums(
     sums: &Sums,
     now: &Now,
     (guest, disk): (&LiveGuest, &LiveDisk),
-    device: Option<&DeviceSums>,
+    (device, in_guest): (Option<&DeviceSums>, Result<&GuestOp, &str>),
     op: Op,
     number: usize,
 ) -> DiskSums {
@@ -139,21 +156,23 @@ fn disk_sums(
     let image: Option<u32> = disk.image_slot.map(|slot| place(slot, 0, number));
     let of_backends: Vec<SumValues> = backends.iter().map(|place| sums.read(*place)).collect();
     let of_image = image.map(|place| sums.read(place));
-    // Where QEMU's requests are not seen, its file I/O stands for them.
-    let has_qemu = guest.stats_offset.is_some();
-    let bytes = match has_qemu {
-        true => of_backends.iter().map(|values| values.bytes).sum(),
-        false => of_image.as_ref().map_or(0, |values| values.bytes),
+    // Where QEMU's requests are not seen, its file I/O stands for them; where neither is, the guest's requests do.
+    let has_qemu = guest.stats_offset.is_some() && disk.disk.not_followed.is_none();
+    let bytes = match (has_qemu, &of_image, in_guest) {
+        (true, _, _) => of_backends.iter().map(|values| values.bytes).sum(),
+        (false, Some(values), _) => values.bytes,
+        (false, None, in_guest) => in_guest.map_or(0, |op| op.bytes),
     };
     let qemu = has_qemu.then(|| layer(of_backends));
     let file_io = of_image.map(|values| layer([values]));
-    let n = qemu
-        .as_ref()
-        .or(file_io.as_ref())
-        .map_or(0, |layer| layer.n);
-    let (in_flight, oldest_ns) = match (has_qemu, image) {
-        (true, _) => now.at(backends.iter().copied()),
-        (false, image) => now.at(image.into_iter()),
+    let of_guest = in_guest.ok().map(|op| op.layer.clone());
+    let counted = qemu.as_ref().or(file_io.as_ref()).or(of_guest.as_ref());
+    let n = counted.map_or(0, |layer| layer.n);
+    let (in_flight, oldest_ns) = match (has_qemu, image, in_guest) {
+        (true, _, _) => known(now.at(backends.iter().copied())),
+        (false, Some(image), _) => known(now.at(std::iter::once(image))),
+        (false, None, Ok(op)) => (Some(op.in_flight), op.oldest_ns),
+        (false, None, Err(_)) => (None, None),
     };
     DiskSums {
         guest: guest.name.clone(),
@@ -164,16 +183,21 @@ fn disk_sums(
         n,
         bytes,
         merged: None,
-        in_flight: (has_qemu || image.is_some()).then_some(in_flight),
+        in_flight,
         oldest_ns,
         layers: Layers {
-            guest: None,
+            guest: of_guest,
             qemu,
             file_io,
             host_queue: device.and_then(|device| device.host_queue.clone()),
             device: device.and_then(|device| device.latency.clone()),
         },
+        no_guest: in_guest.err().map(str::to_owned),
     }
+}
+
+fn known((n, oldest_ns): (u64, Option<u64>)) -> (Option<u64>, Option<u64>) {
+    (Some(n), oldest_ns)
 }
 
 /// All of these together.

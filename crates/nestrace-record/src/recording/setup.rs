@@ -46,6 +46,7 @@ pub(super) fn wanted(options: &Options) -> Wanted {
         ring_bytes: options.ring_bytes.unwrap_or_else(default_ring_bytes),
         done_slots: 0,
         sum_slots: 0,
+        sum_from_start: false,
     }
 }
 

@@ -14,8 +14,6 @@ use super::request::{GuestRequest, UnpairedReason};
 use super::timeline::Timeline;
 use crate::model::clocks::GuestNs;
 
-/// What virtio-blk and IDE show of a serial number.
-const SERIAL_SHOWN: usize = 20;
 /// Requests that are asked at most.
 const ASKED: usize = 256;
 /// Requests of a device that have to be on one disk, and next to none on another, before the clock is known.
@@ -35,14 +33,13 @@ pub fn match_disks(devices: &[GuestDisk], disks: &[Disk]) -> Vec<DeviceDisk> {
     let mut matched: Vec<DeviceDisk> = devices
         .iter()
         .map(|device| {
-            let serials = numbered().filter(|(_, disk)| has_serial(device, disk));
+            let serials = numbered().filter(|(_, disk)| device.has_serial_of(disk));
             let serials: Vec<u32> = serials.map(|(number, _)| number).collect();
             if let [disk] = serials[..] {
                 let proof = "serial";
                 return DeviceDisk::Is { disk, proof };
             }
-            let alike =
-                numbered().filter(|(_, disk)| same_bus(device, disk) && same_size(device, disk));
+            let alike = numbered().filter(|(_, disk)| device.is_like(disk));
             DeviceDisk::OneOf(alike.map(|(number, _)| number).collect())
         })
         .collect();
@@ -97,37 +94,6 @@ fn settle(matched: &mut [DeviceDisk], proof: &'static str) {
         };
         matched[i] = DeviceDisk::Is { disk, proof };
     }
-}
-
-fn has_serial(device: &GuestDisk, disk: &Disk) -> bool {
-    let (shown, given) = (device.serial.trim(), disk.serial.as_deref().unwrap_or(""));
-    let cut = given.get(..SERIAL_SHOWN).unwrap_or(given);
-    !shown.is_empty() && (shown == given || shown == cut)
-}
-
-/// Sizes that are unknown do not differ.
-fn same_size(device: &GuestDisk, disk: &Disk) -> bool {
-    device.size == 0 || disk.virtual_size == 0 || device.size == disk.virtual_size
-}
-
-/// A bus that is unknown does not differ.
-fn same_bus(device: &GuestDisk, disk: &Disk) -> bool {
-    let is = |driver: &str| device.driver.contains(driver);
-    let path = device.sysfs_path.as_str();
-    let bus: &[&str] = if is("virtio_blk") || device.name.starts_with("vd") {
-        &["virtio-blk"]
-    } else if device.name.starts_with("nvme") {
-        &["nvme"]
-    } else if path.contains("/usb") {
-        &["usb"]
-    } else if path.contains("/ata") {
-        &["ide", "sata", "ahci"]
-    } else if path.contains("/virtio") {
-        &["virtio-scsi"]
-    } else {
-        return true;
-    };
-    disk.bus.is_empty() || bus.contains(&disk.bus.as_str())
 }
 
 /// The devices of one guest while its requests come in.

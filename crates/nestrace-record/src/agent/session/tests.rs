@@ -197,7 +197,7 @@ impl Agent {
                     });
                 }
                 HostMessage::Start(start) => self.session = start.session,
-                HostMessage::Stop => panic!("told to stop"),
+                HostMessage::Stop | HostMessage::AskSums(_) => panic!("told to stop"),
             }
         }
         self.answer();
@@ -246,7 +246,7 @@ impl Agent {
                     token,
                     guest_ns: self.clock_ns,
                 }),
-                HostMessage::Stop => break,
+                HostMessage::Stop | HostMessage::AskSums(_) => break,
                 HostMessage::Start(start) => assert_eq!(start.session, self.session),
             }
         }
@@ -443,7 +443,7 @@ fn a_guest_whose_time_goes_back_is_asked_anew() {
                 guest_ns: agent.clock_ns,
             }),
             HostMessage::Start(start) => agent.session = start.session,
-            HostMessage::Stop => panic!("told to stop"),
+            HostMessage::Stop | HostMessage::AskSums(_) => panic!("told to stop"),
         }
     }
     agent.answer();
