@@ -41,6 +41,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         let listener = Listener::bind(&args.listen)?;
         let (scrapes, waiting) = sync_channel(http::MAX_SCRAPES);
         let options = top::options(&args.guest, &[]);
+        top::allow_files();
         let (started, start) = oneshot::channel();
         let (ended, end) = oneshot::channel();
         // The thread has the sums from the start: they stay in it.

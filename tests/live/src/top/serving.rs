@@ -174,7 +174,19 @@ pub struct Serving {
 impl Serving {
     /// Starts it, and waits until it listens.
     pub fn start(ctx: &LiveContext, listen: &str, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut command = Command::new(&ctx.nestrace);
+        Self::spawn(Command::new(&ctx.nestrace), listen, arguments)
+    }
+
+    /// The same on any port, with as few files open at once as systemd and shells allow by themselves.
+    pub fn start_with_few_files(ctx: &LiveContext) -> anyhow::Result<Self> {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", r#"ulimit -S -n 1024; exec "$@""#, "sh"])
+            .arg(&ctx.nestrace);
+        Self::spawn(command, ANY_PORT, &[])
+    }
+
+    fn spawn(mut command: Command, listen: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         command.args(["serve", "--listen", listen]).args(arguments);
         let mut recorder = Recorder::spawn(command, false)?;
         recorder.wait_for_word("serving", PATIENCE)?;
