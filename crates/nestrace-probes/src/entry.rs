@@ -74,7 +74,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Takes away the probes of a process that is gone, soon: nobody waits for it.
+    /// Takes away the probes of a process that is gone, soon: the caller does not wait for it.
     pub fn detach_entries(&mut self, pid: u32) {
         let is_its = |(of, _): &mut (u32, Held)| *of == pid;
         let held = self.entries.extract_if(.., is_its).map(|(_, held)| held);

@@ -82,7 +82,7 @@ impl LiveGuest {
             attached = ["block_acct_start", "block_acct_done"]
                 .iter()
                 .all(|name| names.contains(name));
-            // Nobody asks later, and guests come for weeks.
+            // Needed no more, and guests come for weeks.
             probes.attached.truncate(n_before);
             probes.refused.truncate(MAX_REFUSED);
         }

@@ -38,8 +38,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a browser shows at `/`.
 const ABOUT: &str = "nestrace serve: /metrics has the figures, for Prometheus.\n";
 
-/// Answers until the program ends. Where all places are taken, the client that has been there longest makes room: one that sends
-/// nothing or never reads holds up nobody.
+/// Answers until the program ends. Where all places are taken, the client that has been there longest makes room, so one that sends
+/// nothing or never reads does not hold up the others.
 pub async fn serve(listener: &Listener, scrapes: SyncSender<Scrape>) {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {

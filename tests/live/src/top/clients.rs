@@ -130,7 +130,7 @@ fn storm(case: &mut Case, guest: &Guest, serving: &Serving) -> anyhow::Result<()
     Ok(())
 }
 
-/// Clients that send nothing, half a request, or never read: they hold up nobody, and are cut off.
+/// Clients that send nothing, half a request, or never read: they do not hold up the others, and are cut off.
 fn slow(case: &mut Case, serving: &Serving) -> anyhow::Result<()> {
     let open = || serving.address.connect().context("connect");
     let mut never_read = Vec::new();
@@ -243,7 +243,7 @@ fn bad(case: &mut Case, serving: &Serving) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It listens on loopback alone, and cannot be told to do else.
+/// It listens on loopback alone, and refuses other addresses.
 fn only_loopback(ctx: &LiveContext, case: &mut Case, serving: &Serving) -> anyhow::Result<()> {
     let Address::Loopback(address) = &serving.address else {
         anyhow::bail!("listen on loopback");

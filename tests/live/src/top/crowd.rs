@@ -44,7 +44,7 @@ const BYTES: &str = "nestrace_io_bytes_total";
 struct Tiny {
     name: String,
     child: Child,
-    /// Requests that it was told to make.
+    /// Requests that it was asked for.
     n_read: usize,
 }
 
@@ -133,7 +133,7 @@ impl Held {
         })
     }
 
-    /// Between two looks at the machine, each of which opens files, and when links of guests that are gone are closed.
+    /// Between two looks at the machine, which open files, and when links of guests that are gone are closed.
     fn at_rest(pid: u32) -> anyhow::Result<Self> {
         let mut least = Self::of(pid)?;
         for _ in 0..80 {

@@ -72,7 +72,7 @@ impl Address {
         let mut bytes = Vec::new();
         // A server that refuses what was sent may reset the connection after its answer.
         match stream.read_to_end(&mut bytes) {
-            Err(error) if bytes.is_empty() => return Err(error),
+            Err(error) if bytes.is_empty() => Err(error),
             _ => Ok(Answer::parse(&bytes)),
         }
     }
