@@ -9,6 +9,7 @@ use aya::programs::{
 };
 use nestrace_kernel::plan::PlannedProbe;
 
+use crate::closer::Held;
 use crate::counted;
 use crate::{load::Probes, refusal::describe};
 
@@ -53,28 +54,34 @@ impl Probes {
         if is_new {
             program.load().map_err(|error| describe(&error))?;
         }
-        let event = if let Some(semaphore) = place.semaphore {
+        let held: Held = if let Some(semaphore) = place.semaphore {
             let program = program.fd().map_err(|error| describe(&error))?;
             let event = counted::attach(program, path, pid, place.offset, semaphore);
-            Some(event.map_err(|error| format!("the USDT probe cannot be switched on: {error}"))?)
+            Box::new(
+                event.map_err(|error| format!("the USDT probe cannot be switched on: {error}"))?,
+            )
         } else {
             let location = UProbeAttachLocation::AbsoluteOffset(place.offset);
-            program
+            let link = program
                 .attach(location, path, UProbeScope::OneProcess(process))
-                .map_err(|error| describe(&error))?;
-            None
+                .and_then(|id| program.take_link(id));
+            Box::new(link.map_err(|error| describe(&error))?)
         };
-        self.counted.extend(event);
+        self.entries.push((pid, held));
         if is_new {
             self.watch_misses(probe.program, probe.source);
         }
         Ok(())
     }
 
-    /// Takes away the probes of a process that is gone, where the kernel has links for them; others stay until the end.
+    /// Takes away the probes of a process that is gone, soon: nobody waits for it.
     pub fn detach_entries(&mut self, pid: u32) {
+        let is_its = |(of, _): &mut (u32, Held)| *of == pid;
+        let held = self.entries.extract_if(.., is_its).map(|(_, held)| held);
+        let mut all: Vec<Held> = held.collect();
         if let Some(multi) = self.uprobe_multi() {
-            multi.detach(pid);
+            all.extend(multi.detach(pid).map(|link| Box::new(link) as Held));
         }
+        self.closer.close(all);
     }
 }

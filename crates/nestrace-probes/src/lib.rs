@@ -34,6 +34,7 @@ mod attempt;
 pub mod block_device;
 pub mod bpf_call;
 pub mod clock;
+mod closer;
 pub mod collect;
 mod counted;
 pub mod done;

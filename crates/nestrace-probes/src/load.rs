@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
     sync::Arc,
 };
 
@@ -28,6 +28,7 @@ use nestrace_trace::manifest::{Probe, Refused};
 use crate::{
     ProbeError,
     attachment::Attachment,
+    closer::{Closer, Held},
     done::DoneRequests,
     globals::Globals,
     inode_bytes::InodeBytes,
@@ -69,8 +70,9 @@ pub struct Probes {
     object: Vec<u8>,
     /// Probes of QEMU whose links can all be taken away at once; the outer `None` before the first of them.
     uprobe_multi: Option<Option<UprobeMulti>>,
-    /// Open as long as their USDT probes are to be on.
-    pub(super) counted: Vec<OwnedFd>,
+    /// Probes of QEMU with no such link, each with the process that it is about: on for as long as these are held.
+    pub(super) entries: Vec<(u32, Held)>,
+    pub(super) closer: Closer,
     /// `fdinfo` of every loaded program, with its source: the kernel counts there what it skipped.
     programs: Vec<(Source, File)>,
     /// How often the gate was opened.
@@ -184,7 +186,8 @@ impl Probes {
             links: Vec::new(),
             object,
             uprobe_multi: None,
-            counted: Vec::new(),
+            entries: Vec::new(),
+            closer: Closer::default(),
             programs: Vec::new(),
             n_recordings: 0,
             skipped_before: BTreeMap::new(),

@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::thread;
 
 use aya::Ebpf;
 use aya::maps::{Map, MapFd, MapInfo};
 use aya_obj::Object;
 
 use crate::bpf_call::{LINK_CREATE, PROG_LOAD, ProgramAttr, UprobeMultiAttr, bpf};
+use crate::closer::close_all;
 
 /// `BPF_TRACE_UPROBE_MULTI` of `enum bpf_attach_type`.
 const UPROBE_MULTI: u32 = 48;
@@ -27,8 +27,6 @@ const MAP_NAME: usize = 15;
 /// Stands for a map that no loaded program uses: a program that does is refused by the kernel, and loaded as it would be
 /// without this.
 const NO_MAP: RawFd = RawFd::MAX;
-/// Threads that take links away: each waits for a grace period, which they share.
-const CLOSING: usize = 64;
 
 /// The object's uprobe programs, relocated onto the maps that the other programs use.
 pub(super) struct UprobeMulti {
@@ -121,9 +119,11 @@ impl UprobeMulti {
         Ok(is_new.then_some(fd.as_raw_fd()))
     }
 
-    /// Takes away the links to a process.
-    pub fn detach(&mut self, pid: u32) {
-        self.links.retain(|(of, _)| *of != pid);
+    /// The links to a process; the probes are gone when they are closed.
+    pub fn detach(&mut self, pid: u32) -> impl Iterator<Item = OwnedFd> {
+        self.links
+            .extract_if(.., move |(of, _)| *of == pid)
+            .map(|(_, link)| link)
     }
 
     fn load(&self, name: &str) -> io::Result<OwnedFd> {
@@ -156,15 +156,7 @@ impl UprobeMulti {
 
 impl Drop for UprobeMulti {
     fn drop(&mut self) {
-        let mut links = std::mem::take(&mut self.links);
-        let share = links.len().div_ceil(CLOSING).max(1);
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let part = links.split_off(links.len().saturating_sub(share));
-                // Without a thread they are closed here.
-                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(part));
-            }
-        });
+        close_all(std::mem::take(&mut self.links));
     }
 }
 

@@ -39,8 +39,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         let mut stop = Stop::listen()?;
         // Before the probes are attached: an address that is taken costs nothing then.
         let listener = Listener::bind(&args.listen)?;
-        let (scrapes, waiting) = sync_channel(http::MAX_CONNECTIONS);
+        let (scrapes, waiting) = sync_channel(http::MAX_SCRAPES);
         let options = top::options(&args.guest, &[]);
+        top::allow_files();
         let (started, start) = oneshot::channel();
         let (ended, end) = oneshot::channel();
         // The thread has the sums from the start: they stay in it.
@@ -56,7 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         // Without a start there is an end.
         if let Ok(n_guests) = start.await {
             say(format_args!("live: {n_guests} guests"));
-            say(format_args!("serving {}", args.listen));
+            say(format_args!("serving {}", listener.address()));
         }
         tokio::select! {
             _ = stop.next() => Ok(DONE),

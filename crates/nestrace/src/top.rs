@@ -6,6 +6,7 @@ mod terminal;
 
 use std::time::Duration;
 
+use nestrace_bundle::open_files;
 use nestrace_probes::ProbeError;
 use nestrace_record::guest::Selection;
 use nestrace_record::live::{Live, LiveError, Options};
@@ -25,6 +26,15 @@ use crate::stop::Stop;
 const COLUMNS: usize = 80;
 /// How often guests and devices are looked for, between two lines.
 const LOOK: Duration = Duration::from_millis(200);
+/// Files for a thousand guests: of each its process, its memory, the links of its probes, its agent's socket.
+const MAX_OPEN: usize = 8192;
+
+/// Lets the files of many guests be open at once: systemd and shells allow 1,024 by themselves, which 150 guests need.
+pub fn allow_files() {
+    if let Err(error) = open_files::allow(MAX_OPEN) {
+        say(format_args!("note: {error}: too few for many guests"));
+    }
+}
 
 /// Shows until Ctrl-C, or so many intervals.
 pub fn run(args: &TopArgs) -> Result<u8, Failure> {
@@ -34,6 +44,7 @@ pub fn run(args: &TopArgs) -> Result<u8, Failure> {
         .build()?;
     runtime.block_on(async {
         let stop = Stop::listen()?;
+        allow_files();
         let live = Live::start(options).map_err(|error| failure(&error))?;
         // A number of tables is for reading them afterwards.
         if !args.batch && args.count.is_none() && terminal::is_there() {

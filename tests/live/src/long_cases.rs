@@ -26,6 +26,8 @@ pub const LONG_CASES: &[(&str, &str)] = &[
     ("replay/guest", "replay/programs"),
     ("stuck/frozen-native", "stuck/frozen-io_uring"),
     ("stuck/frozen-threads", "stuck/frozen-io_uring"),
+    ("top/crowd", "top/prometheus, top/clients"),
+    ("top/soak", "top/guests-come-and-go"),
     (
         "truth/blktrace-storm",
         "truth/blktrace-rewrites, truth/storm",

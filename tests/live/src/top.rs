@@ -1,8 +1,12 @@
 //! `nestrace top --batch` beside guests under load: its sums against `/sys/block/*/stat`, QMP and fio, while guests and disks
-//! come and go. Its screen in a real terminal.
+//! come and go. Its screen in a real terminal. `nestrace serve` with Prometheus, with any clients, and for long.
 
+mod clients;
+mod crowd;
 mod guest_side;
+mod prometheus;
 mod screen;
+mod serving;
 
 use std::fs;
 use std::path::PathBuf;
@@ -46,6 +50,30 @@ const DISKS: [(&str, Aio); 3] = [
     ("ring", Aio::IoUring),
     ("pool", Aio::Threads),
     ("native", Aio::Native),
+];
+
+type WithGuest = fn(&LiveContext, &mut Case, &Guest, &HostFs) -> anyhow::Result<()>;
+type WithoutGuest = fn(&LiveContext, &mut Case, &HostFs) -> anyhow::Result<()>;
+
+/// Cases with the same guest.
+const WITH_GUEST: [(&str, WithGuest); 5] = [
+    ("counts", counts),
+    ("latency", |ctx, case, guest, _| latency(ctx, case, guest)),
+    ("screen", |ctx, case, guest, _| {
+        screen::screen(ctx, case, guest)
+    }),
+    ("disk-plugged-in", plugged),
+    ("clients", |ctx, case, guest, _| {
+        clients::clients(ctx, case, guest)
+    }),
+];
+/// Cases with guests of their own.
+const WITHOUT_GUEST: [(&str, WithoutGuest); 5] = [
+    ("guests-come-and-go", comings),
+    ("guest-side", guest_side::guest_side),
+    ("prometheus", prometheus::prometheus),
+    ("crowd", crowd::crowd),
+    ("soak", crowd::soak),
 ];
 
 /// A running `nestrace top --batch`.
@@ -148,22 +176,28 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let mut slow = ctx.disk(&host, SLOW, direct(Aio::Threads), 64 * MIB, "full")?;
     slow.drive_options = format!("throttling.iops-total={SLOW_IOPS}");
     disks.push(slow);
-    let guest = Guest::boot(GuestSpec {
-        disks,
-        ..ctx.guest_spec(&ctx.guest_name("top"))
-    })?;
-    ctx.progress.say("the guest is up");
-    report.case("top/counts", |case| counts(ctx, case, &guest, &host))?;
-    report.case("top/latency", |case| latency(ctx, case, &guest))?;
-    report.case("top/screen", |case| screen::screen(ctx, case, &guest))?;
-    report.case("top/disk-plugged-in", |case| {
-        plugged(ctx, case, &guest, &host)
-    })?;
-    drop(guest);
-    report.case("top/guests-come-and-go", |case| comings(ctx, case, &host))?;
-    report.case("top/guest-side", |case| {
-        guest_side::guest_side(ctx, case, &host)
-    })?;
+    let name = |case: &str| format!("{}/{case}", SCENARIO.name);
+    let wanted: Vec<_> = WITH_GUEST
+        .iter()
+        .map(|(case, run)| (name(case), run))
+        .filter(|(case, _)| ctx.wants(case))
+        .collect();
+    if !wanted.is_empty() {
+        let guest = Guest::boot(GuestSpec {
+            disks,
+            ..ctx.guest_spec(&ctx.guest_name("top"))
+        })?;
+        ctx.progress.say("the guest is up");
+        for (name, run) in wanted {
+            report.case(&name, |case| run(ctx, case, &guest, &host))?;
+        }
+    }
+    for (case, run) in WITHOUT_GUEST {
+        let name = name(case);
+        if ctx.wants(&name) {
+            report.case(&name, |case| run(ctx, case, &host))?;
+        }
+    }
     Ok(())
 }
 

@@ -21,6 +21,8 @@ use crate::stats_offset;
 
 /// BlockBackends of a guest that are looked at; a QEMU has one for each disk.
 const MAX_BACKENDS: usize = 1024;
+/// Probes that were refused, of all guests, that are kept.
+const MAX_REFUSED: usize = 256;
 
 /// A disk.
 pub(super) struct LiveDisk {
@@ -80,6 +82,9 @@ impl LiveGuest {
             attached = ["block_acct_start", "block_acct_done"]
                 .iter()
                 .all(|name| names.contains(name));
+            // Nobody asks later, and guests come for weeks.
+            probes.attached.truncate(n_before);
+            probes.refused.truncate(MAX_REFUSED);
         }
         Self {
             index,

@@ -1,7 +1,8 @@
 //! HTTP: one page, for a few clients at a time. A slow one is cut off.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -13,16 +14,20 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nestrace_sums::metrics;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::listener::{Connection, Listener};
 use super::{Scrape, scrape};
 
-/// Connections at the same time; further ones wait in the system's queue.
-pub const MAX_CONNECTIONS: usize = 64;
-/// A connection ends after so long, whatever it does.
+/// Connections at the same time.
+const MAX_CONNECTIONS: usize = 64;
+/// Scrapes that wait for the text, those of clients that were cut off among them.
+pub const MAX_SCRAPES: usize = 4 * MAX_CONNECTIONS;
+/// A connection gets no further request after so long.
 const MAX_LIFE: Duration = Duration::from_secs(30);
+/// How long the last answer may take then.
+const MAX_END: Duration = Duration::from_secs(5);
 /// How long a request's head may take, and how long a connection may rest between two.
 const MAX_HEAD: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
@@ -33,38 +38,45 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What a browser shows at `/`.
 const ABOUT: &str = "nestrace serve: /metrics has the figures, for Prometheus.\n";
 
-/// Answers until the program ends.
+/// Answers until the program ends. Where all places are taken, the client that has been there longest makes room: one that sends
+/// nothing or never reads holds up nobody.
 pub async fn serve(listener: &Listener, scrapes: SyncSender<Scrape>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         let Ok(connection) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
-        let scrapes = scrapes.clone();
-        tokio::spawn(async move {
-            // One that lasts too long is cut off.
-            let _ = timeout(MAX_LIFE, answer(connection, scrapes)).await;
-            drop(place);
-        });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let task = tokio::spawn(answer(connection, scrapes.clone()));
+        open.push_back(task.abort_handle());
     }
 }
 
+/// A connection, until its client leaves or it has lasted too long.
 async fn answer(connection: Box<dyn Connection>, scrapes: SyncSender<Scrape>) {
     let service = service_fn(move |request| {
         let scrapes = scrapes.clone();
         async move { Ok::<_, Infallible>(page(&request, &scrapes).await) }
     });
     // What is no HTTP is answered or cut off by hyper.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(MAX_HEAD)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(connection), service)
-        .await;
+    let mut answers = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(MAX_HEAD)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(connection), service)
+    );
+    if timeout(MAX_LIFE, answers.as_mut()).await.is_err() {
+        // An answer that has begun is still given.
+        answers.as_mut().graceful_shutdown();
+        let _ = timeout(MAX_END, answers).await;
+    }
 }
 
 async fn page(request: &Request<Incoming>, scrapes: &SyncSender<Scrape>) -> Response<Full<Bytes>> {

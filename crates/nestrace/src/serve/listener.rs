@@ -1,6 +1,7 @@
 //! The socket that listens: of a loopback address, or a Unix socket that root alone may connect to.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
 
 /// A socket that listens. A Unix socket's name is removed with it.
 pub enum Listener {
-    Loopback(TcpListener),
+    Loopback(TcpListener, SocketAddr),
     Unix(UnixListener, PathBuf),
 }
 
@@ -33,9 +34,8 @@ impl Listener {
             Listen::Loopback(address) => {
                 let listener = std::net::TcpListener::bind(address).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(failed)?;
-                Ok(Self::Loopback(
-                    TcpListener::from_std(listener).map_err(failed)?,
-                ))
+                let listener = TcpListener::from_std(listener).map_err(failed)?;
+                Ok(Self::Loopback(listener, *address))
             }
             Listen::Unix(path) => {
                 remove_left_behind(path).map_err(failed)?;
@@ -48,13 +48,23 @@ impl Listener {
         }
     }
 
+    /// Where it listens: with the port that the system chose, if that was left to it.
+    pub fn address(&self) -> Listen {
+        match self {
+            Self::Loopback(listener, address) => {
+                Listen::Loopback(listener.local_addr().unwrap_or(*address))
+            }
+            Self::Unix(_, path) => Listen::Unix(path.clone()),
+        }
+    }
+
     /// The next client.
     ///
     /// # Errors
     /// The system's.
     pub async fn accept(&self) -> io::Result<Box<dyn Connection>> {
         Ok(match self {
-            Self::Loopback(listener) => Box::new(listener.accept().await?.0),
+            Self::Loopback(listener, _) => Box::new(listener.accept().await?.0),
             Self::Unix(listener, _) => Box::new(listener.accept().await?.0),
         })
     }
@@ -86,6 +96,15 @@ fn remove_left_behind(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_the_system_chose_is_told() {
+        let listen: Listen = "127.0.0.1:0".parse().unwrap();
+        let Listen::Loopback(address) = Listener::bind(&listen).ok().unwrap().address() else {
+            panic!("another kind");
+        };
+        assert_ne!(address.port(), 0);
+    }
 
     #[tokio::test]
     async fn a_socket_that_was_left_behind_is_replaced_and_one_in_use_is_not() {

@@ -17,7 +17,7 @@ use super::{INTERVAL, LiveContext, MIB, PATIENCE, SLOW_IOPS, Top, sum};
 const FAST: &str = "fast";
 const SLOW: &str = "slow-in-guest";
 /// A translated guest loads the agent's probes in some ten seconds.
-const AGENT_LOADS: Duration = Duration::from_secs(120);
+pub const AGENT_LOADS: Duration = Duration::from_secs(120);
 /// Requests that the guest's kernel may keep from the probes in a burst of soft interrupts (`docs/loss.md`).
 const MAX_MISSED: u64 = 2;
 
