@@ -49,6 +49,10 @@ pub enum Contestant {
     FullWithoutCpu,
     /// `nestrace record --detail light`.
     Light,
+    /// `nestrace top --batch`.
+    Sums,
+    /// `benches/record/biolatency.bt`.
+    Biolatency,
     /// `perf record -e 'block:*' -a`.
     Perf,
     /// `benches/record/full.bt`.
@@ -59,21 +63,25 @@ pub enum Contestant {
 
 impl Contestant {
     /// Everyone, in the order of a round.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Untraced,
         Self::Full,
         Self::FullWithoutCpu,
         Self::Light,
+        Self::Sums,
+        Self::Biolatency,
         Self::Perf,
         Self::Bpftrace,
         Self::UnreadBlktrace,
     ];
 
     /// Those whose probes are BPF programs.
-    pub const WITH_BPF: [Self; 4] = [
+    pub const WITH_BPF: [Self; 6] = [
         Self::Full,
         Self::FullWithoutCpu,
         Self::Light,
+        Self::Sums,
+        Self::Biolatency,
         Self::Bpftrace,
     ];
 
@@ -84,6 +92,8 @@ impl Contestant {
             Self::Full => "nestrace full",
             Self::FullWithoutCpu => "nestrace full, --cpu off",
             Self::Light => "nestrace light",
+            Self::Sums => "nestrace top",
+            Self::Biolatency => "bpftrace, biolatency",
             Self::Perf => "perf record -e 'block:*'",
             Self::Bpftrace => "bpftrace, same stamps",
             Self::UnreadBlktrace => "blktrace, the kernel's part",
@@ -141,8 +151,12 @@ impl Running {
             Contestant::Light => {
                 nestrace_command(nestrace, device, ("light", "off"), &at("trace.nest"))
             }
+            Contestant::Sums => top_command(nestrace, device),
+            Contestant::Biolatency => {
+                bpftrace_command("biolatency.bt", device.number()?, &at("trace.txt"))
+            }
             Contestant::Perf => perf_command(folder.path())?,
-            Contestant::Bpftrace => bpftrace_command(device.number()?, &at("trace.txt")),
+            Contestant::Bpftrace => bpftrace_command("full.bt", device.number()?, &at("trace.txt")),
             Contestant::UnreadBlktrace => unread_blktrace_command(device)?,
         };
         let stdout = File::create(at("stdout")).context("keep what it prints")?;
@@ -184,7 +198,10 @@ impl Running {
             Contestant::Full | Contestant::FullWithoutCpu | Contestant::Light => {
                 self.wait_for("live", || said("stderr", "live:"))?
             }
-            Contestant::Bpftrace => self.wait_for("live", || said("trace.txt", "live"))?,
+            Contestant::Sums => self.wait_for("live", || said("stdout", "{"))?,
+            Contestant::Bpftrace | Contestant::Biolatency => {
+                self.wait_for("live", || said("trace.txt", "live"))?
+            }
             Contestant::UnreadBlktrace => self.wait_for("live", || said("stdout", "live"))?,
             Contestant::Perf => self.enable_perf()?,
         }
@@ -240,6 +257,8 @@ impl Running {
             Contestant::Full | Contestant::FullWithoutCpu | Contestant::Light => {
                 Some(trace_size::of_bundle(&self.bundle())?)
             }
+            Contestant::Sums => Some(trace_size::of_live_figures(&at("stdout"))?),
+            Contestant::Biolatency => Some(trace_size::of_histogram(&at("trace.txt"))?),
             Contestant::Perf => Some(trace_size::of_perf_data(&at("perf.data"))?),
             Contestant::Bpftrace => {
                 let said = self.stderr();
@@ -270,7 +289,10 @@ impl Running {
             }
             // bpftrace 0.17 hangs at times; what it has written is whole lines.
             ensure!(
-                self.contestant == Contestant::Bpftrace,
+                matches!(
+                    self.contestant,
+                    Contestant::Bpftrace | Contestant::Biolatency
+                ),
                 "see {} end",
                 self.contestant.name()
             );
@@ -309,6 +331,14 @@ fn nestrace_command(
     command
 }
 
+/// It looks often enough to have seen all when it is stopped.
+fn top_command(nestrace: &Path, device: &LoadedDevice) -> Command {
+    let mut command = Command::new(nestrace);
+    command.args(["top", "--batch", "--interval", "0.2", "--device"]);
+    command.arg(device.name());
+    command
+}
+
 fn perf_command(folder: &Path) -> anyhow::Result<Command> {
     for name in ["control", "answer"] {
         mkfifo(&folder.join(name), Mode::S_IRWXU).context("make perf's control")?;
@@ -327,13 +357,13 @@ fn perf_command(folder: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn bpftrace_command(device: u32, output: &Path) -> Command {
+fn bpftrace_command(script: &str, device: u32, output: &Path) -> Command {
     let mut command = with_tracefs("bpftrace");
     command
         .env("BPFTRACE_PERF_RB_PAGES", BPFTRACE_PAGES)
         .arg("-o")
         .arg(output)
-        .arg(workspace().join("benches/record/full.bt"))
+        .arg(workspace().join("benches/record").join(script))
         .arg(device.to_string());
     command
 }

@@ -71,7 +71,7 @@ fn check_phase(case: &mut Case, phase: &Phase) -> anyhow::Result<()> {
     let events_per_io = match phase.contestant {
         // Of blktrace's records the contestant itself holds that none was lost.
         Contestant::Untraced | Contestant::UnreadBlktrace => return Ok(()),
-        Contestant::Light => 1,
+        Contestant::Light | Contestant::Sums | Contestant::Biolatency => 1,
         Contestant::Full | Contestant::FullWithoutCpu | Contestant::Perf | Contestant::Bpftrace => {
             4
         }

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use nestrace_trace::bundle::{MANIFEST, index_of};
 use nestrace_trace::{Batch, Manifest, StreamReader};
 use serde::Serialize;
+use serde_json::Value;
 use xtask::folder_size;
 
 use super::perf_data;
@@ -62,6 +63,34 @@ pub fn of_side(path: &Path, side: &str) -> anyhow::Result<TraceSize> {
         lost: manifest.losses.iter().map(|loss| loss.events).sum(),
         bytes: folder_size::bytes(path)?,
         busiest_cpu_events: by_cpu.into_iter().max(),
+    })
+}
+
+/// Lines of `nestrace top --batch`: requests of the device that they count.
+pub fn of_live_figures(path: &Path) -> anyhow::Result<TraceSize> {
+    let text = std::fs::read_to_string(path).context("read the live figures")?;
+    let mut size = TraceSize {
+        bytes: text.len() as u64,
+        ..TraceSize::default()
+    };
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).context("understand the live figures")?;
+        let rows = line["devices"].as_array().context("find devices[]")?;
+        size.events += rows.iter().filter_map(|row| row["n"].as_u64()).sum::<u64>();
+        size.lost += line["lost"].as_u64().context("find what was lost")?;
+    }
+    Ok(size)
+}
+
+/// What `biolatency.bt` printed: requests in its histogram.
+pub fn of_histogram(path: &Path) -> anyhow::Result<TraceSize> {
+    let text = std::fs::read_to_string(path).context("read the histogram")?;
+    let count = text.lines().find_map(|line| line.strip_prefix("@n: "));
+    let count = count.context("find the number of requests")?;
+    Ok(TraceSize {
+        events: count.trim().parse().context("read their number")?,
+        bytes: text.len() as u64,
+        ..TraceSize::default()
     })
 }
 

@@ -181,8 +181,8 @@ fn waits_for_logs_in_a_guest() {
     };
     let with_modules = ["6.1", "6.12", "6.16", "6.17", "6.18", "7.1", "7.2", "7.3"];
     // Of the others these were not kept.
-    let with_f2fs = ["6.1", "6.12"];
-    let with_log_space = ["6.1", "6.12", "6.18"];
+    let with_f2fs = ["6.1", "6.12", "7.3"];
+    let with_log_space = ["6.1", "6.12", "6.18", "7.3"];
     let programs = [
         ("xlog_iclog_wait_on", &with_modules[..]),
         ("btrfs_sync_log", &with_modules[..]),

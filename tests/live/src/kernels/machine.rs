@@ -21,7 +21,7 @@ use crate::direct_io_link::FileId;
 /// Where the program and its libraries are in the guest.
 const PLACE: &str = "/opt/nestrace";
 /// Room for the program in the initramfs, for the ring buffers, and for the recordings.
-const MEMORY_MIB: u32 = 1536;
+const MEMORY_MIB: u32 = 2048;
 /// What every such guest has: `record.sh` runs a `workload.sh` between two looks at the devices that
 /// `setup.sh` left in `/tmp/devices`.
 const SCRIPTS: [(&str, &str); 3] = [
@@ -125,10 +125,21 @@ impl Machine {
 
     /// Runs one of the scripts, perhaps with an argument.
     pub fn run_script(&self, script: &str, timeout: Duration) -> anyhow::Result<String> {
-        Ok(self
+        let output = self
             .guest
-            .run_ok(&format!("sh {PLACE}/{script}"), timeout)?
-            .stdout)
+            .run_ok(&format!("sh {PLACE}/{script}"), timeout)
+            .with_context(|| self.out_of_memory())?;
+        Ok(output.stdout)
+    }
+
+    /// What the guest's kernel says of memory that it lacks.
+    fn out_of_memory(&self) -> String {
+        let console = self.guest.console();
+        let says = console
+            .lines()
+            .filter(|line| line.contains("Out of memory") || line.contains("oom-kill"));
+        let says: Vec<&str> = says.collect();
+        format!("lines of its console about lack of memory: {says:?}")
     }
 
     /// Runs nestrace in the guest; its stdout.

@@ -39,6 +39,7 @@ pub(crate) use issue::MAX_BIOS;
 use light::LightRequests;
 pub(crate) use observer::{ClocksOf, Lent, Observed, Observer};
 use requests::Requests;
+pub(crate) use spans::BlockSpans;
 
 /// The state of one machine's block layer.
 #[derive(Debug, Default)]

@@ -26,8 +26,8 @@ use nestrace_trace::Event;
 use nestrace_trace::image_map::ImageMap;
 use nestrace_trace::manifest::{Disk, Manifest};
 
-use crate::follow::block::BlockLayer;
-use crate::follow::file_io::FileIo;
+use crate::follow::block::{BlockLayer, BlockSpans};
+use crate::follow::file_io::{FileIo, FileSpans};
 use crate::follow::image::Images;
 use crate::follow::qemu::{self, Ended, Qemu, Step};
 use crate::measure::clues::{HostClues, ImageOf};
@@ -202,13 +202,24 @@ impl HostSide {
         if self.block_events.is_multiple_of(BOUND_EVENTS) {
             block.forget_requests_beyond(MAX_REQUESTS);
         }
+        if !block.bios.is_empty() {
+            self.bios_ended(block, files, layers.images);
+        }
+        for file in files.ended.drain(..) {
+            self.file_ended(&file, layers.images);
+        }
+    }
+
+    // Apart from what each event of the block layer comes by, which ends no bio: it needs much more of the stack.
+    #[inline(never)]
+    fn bios_ended(&mut self, block: &mut BlockSpans, files: &mut FileSpans, images: &Images) {
         for bio in block.bios.drain(..) {
-            if self.stacked.keep(&bio, layers.images) {
+            if self.stacked.keep(&bio, images) {
                 continue;
             }
-            let journal = self.host_bios.is_journal(&bio, layers.images);
+            let journal = self.host_bios.is_journal(&bio, images);
             if journal {
-                self.stacked.keep_journal(&bio, layers.images);
+                self.stacked.keep_journal(&bio, images);
             }
             let file = files.in_flight.get(&bio.file_io);
             // Not every file system says where in the file a direct bio is; the call does.
@@ -220,26 +231,20 @@ impl HostSide {
             let place = InImage {
                 range,
                 asked: reader.map(FileIoSpan::pages),
-                images: layers.images,
+                images,
                 clusters: &self.clusters,
             };
             self.bytes.bio(&bio, journal, &place);
-            let is_direct =
-                matches!(bio.owner, Owner::Image(image) if layers.images.is_direct(image));
-            let volumes = layers.images.volumes_at(bio.dev, bio.place());
+            let is_direct = matches!(bio.owner, Owner::Image(image) if images.is_direct(image));
+            let volumes = images.volumes_at(bio.dev, bio.place());
             let volumes = volumes.map(|volume| (volume.is_file_system, volume.disks.as_slice()));
             self.clues.bio(&bio, journal, is_direct, volumes);
             let stacked = &mut self.stacked;
-            let tree = self
-                .stack_meters
-                .tree(&bio, journal, layers.images, stacked);
-            let waited_for =
-                self.host_bios
-                    .ended(&bio, files, layers.images, (&mut self.stacked, tree));
-            self.deferred.bio(&bio, waited_for, layers.images);
-        }
-        for file in files.ended.drain(..) {
-            self.file_ended(&file, layers.images);
+            let tree = self.stack_meters.tree(&bio, journal, images, stacked);
+            let waited_for = self
+                .host_bios
+                .ended(&bio, files, images, (&mut self.stacked, tree));
+            self.deferred.bio(&bio, waited_for, images);
         }
     }
 
