@@ -418,12 +418,15 @@ fn rules(case: &mut Case, prometheus: &Prometheus, programs: &Path) -> anyhow::R
     case.equal("alert rules", all.len(), RULES.matches("- alert:").count());
     for rule in all {
         // The slow disk has been slow, and not for long.
-        let state = match rule["name"] == "GuestDiskSlow" {
-            true => "pending",
-            false => "inactive",
+        let states: &[&str] = match rule["name"].as_str() {
+            Some("GuestDiskSlow") => &["pending"],
+            // The kernel keeps an end from all programs now and then, and not for long.
+            Some("NestraceLosesEvents") => &["inactive", "pending"],
+            _ => &["inactive"],
         };
-        let is_good = rule["health"] == "ok" && rule["state"] == state;
-        let what = format!("{} evaluates, and is {state}", rule["name"]);
+        let is_so = states.iter().any(|state| rule["state"] == *state);
+        let is_good = rule["health"] == "ok" && is_so;
+        let what = format!("{} evaluates, and is {}", rule["name"], states.join(" or "));
         case.holds(&what, is_good, &rule.to_string());
     }
     Ok(())
