@@ -26,11 +26,12 @@ pub struct Wanted {
     pub mounts: Option<Mounts>,
     /// Bytes of one processor's ring; a power of two, at least one page.
     pub ring_bytes: u32,
-    /// Places of a processor, a power of two, for whole requests of light detail: [`Probes::done_mut`] finds them there. With
-    /// 0 they come through the rings, as they must where tracepoints may be preempted.
+    /// Places of a processor, a power of two, for whole requests of light detail:
+    /// [`Probes::done_mut`](crate::load::Probes::done_mut) finds them there. With 0 they come through the rings, as they must
+    /// where tracepoints may be preempted.
     pub done_slots: u32,
-    /// Slots for the sums of disks, devices and images: the probes sum then instead of sending anything ([`Probes::sums`]). Plan
-    /// with [`Detail::Sums`](nestrace_kernel::plan::Detail::Sums). 0: they do not.
+    /// Slots for the sums of disks, devices and images: the probes sum then instead of sending anything
+    /// ([`Probes::sums`](crate::load::Probes::sums)). Plan with [`Detail::Sums`](nestrace_kernel::plan::Detail::Sums). 0: they do not.
     pub sum_slots: u32,
     /// With [`Self::sum_slots`], in a guest: a request's latency is from its start to C, not from D, and what QEMU does is not
     /// summed.
