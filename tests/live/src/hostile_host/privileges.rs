@@ -317,28 +317,74 @@ fn refused(case: &mut Case, who: &str, pid: u32, attempts: &[&[Attempt]]) -> any
     Ok(())
 }
 
+/// Registers that a system call takes its arguments from, and those that it changes.
+const ARGUMENTS: [&str; 6] = ["rdi", "rsi", "rdx", "r10", "r8", "r9"];
+const CHANGED: [&str; 5] = ["rax", "rcx", "r11", "rip", "orig_rax"];
+/// Below the stack's red zone: where a call's strings lie.
+const STRINGS: usize = 8192;
+
 /// What each call in the process gave, and `errno`.
+///
+/// gdb sets one register after the other and steps over an instruction of the libc. It does not call a function: gdb 13 then
+/// writes all registers back, which the kernel refuses where the processor has AMX.
 fn called(pid: u32, calls: &[&str]) -> anyhow::Result<Vec<(i64, i64)>> {
+    let mut lines: Vec<String> = [
+        "set confirm off",
+        "set language c",
+        // The other threads stay where they are.
+        "set scheduler-locking on",
+        "handle SIGSTOP nostop noprint nopass",
+        "find /b (char*)&syscall, +64, (char)0x0f, (char)0x05",
+        "set $instruction = (long)$_",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let registers = || ARGUMENTS.iter().chain(&CHANGED);
+    lines.extend(registers().map(|name| format!("set $old_{name} = ${name}")));
+    for call in calls {
+        let inner = call.strip_prefix("(int)syscall(");
+        let inner = inner.and_then(|call| call.strip_suffix(')'));
+        let mut words = inner.context("read a call")?.split(", ");
+        let number = words.next().context("read a call's number")?;
+        let mut words = words.fuse();
+        for (place, register) in ARGUMENTS.iter().enumerate() {
+            let word = words.next().unwrap_or("0");
+            let value = if word.starts_with('"') {
+                let at = format!("($rsp - {})", STRINGS + place * 512);
+                let length = word.len() - 1;
+                lines.push(format!("set var *(char(*)[{length}]){at} = {word}"));
+                at
+            } else {
+                word.to_owned()
+            };
+            lines.push(format!("set ${register} = (long)({value})"));
+        }
+        lines.extend([
+            format!("set $rax = {number}"),
+            "set $orig_rax = -1".to_owned(),
+            "set $rip = $instruction".to_owned(),
+            "stepi".to_owned(),
+            "printf \"called %ld\\n\", $rax".to_owned(),
+        ]);
+    }
+    lines.extend(registers().map(|name| format!("set ${name} = $old_{name}")));
     let mut command = Command::new("gdb");
     command
         .args(["-q", "-nx", "-batch", "-p", &pid.to_string()])
-        .args(["-ex", "set confirm off", "-ex", "set language c"])
-        // The other threads stay where they are.
-        .args(["-ex", "set scheduler-locking on"])
-        .args(["-ex", "handle SIGSTOP nostop noprint nopass"])
         .env("DEBUGINFOD_URLS", "");
-    for call in calls {
-        let line =
-            format!("printf \"called %d %d\\n\", {call}, *((int*(*)(void))__errno_location)()");
-        command.args(["-ex", &line]);
+    for line in &lines {
+        command.args(["-ex", line]);
     }
     let output = command.output().context("start gdb")?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let numbers = said.lines().filter_map(|line| {
-        let (result, error) = line.strip_prefix("called ")?.split_once(' ')?;
-        Some((result.parse().ok()?, error.trim().parse().ok()?))
-    });
-    let results: Vec<(i64, i64)> = numbers.collect();
+    let numbers = said.lines().filter_map(|line| line.strip_prefix("called "));
+    let numbers = numbers.filter_map(|number| number.trim().parse::<i64>().ok());
+    let results: Vec<(i64, i64)> = numbers
+        .map(|number| match number < 0 {
+            true => (-1, -number),
+            false => (number, 0),
+        })
+        .collect();
     ensure!(
         results.len() == calls.len(),
         "call {calls:?} in {pid}: {said}{}",
