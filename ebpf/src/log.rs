@@ -4,7 +4,7 @@ use aya_ebpf::{
     macros::{kprobe, raw_tracepoint},
     programs::{ProbeContext, RawTracePointContext},
 };
-use nestrace_abi::{Kind, Source};
+use nestrace_abi::{Kind, Record, Source};
 
 use crate::{caller, layout::*, preemption, ring, thread};
 
@@ -13,23 +13,36 @@ pub fn xlog_iclog_wait_on(ctx: RawTracePointContext) -> i32 {
     preemption::without(|| log_wait(ctx.arg(0)))
 }
 
+/// A record of this super block's file system, if its mount is wanted.
+#[inline(always)]
+fn record_of(kind: Kind, super_block: u64) -> Option<Record> {
+    let dev: u32 = copy_field(super_block, &SB_DEV);
+    if !caller::wants_mount(dev) {
+        return None;
+    }
+    thread::introduce();
+    let mut record = ring::stamp(kind);
+    record.dev = dev;
+    Some(record)
+}
+
+/// The same of a log of XFS.
+#[inline(always)]
+fn record_of_log(kind: Kind, log: u64) -> Option<Record> {
+    let mount: u64 = copy_field(log, &XFS_LOG_MOUNT);
+    record_of(kind, copy_field(mount, &XFS_MOUNT_SUPER))
+}
+
 /// A thread waits for a write of XFS' log, if that has not ended. The write's bio is a part of its `xlog_in_core`.
 #[inline(always)]
 fn log_wait(iclog: u64) -> i32 {
     if !ring::open() || !has(&XFS_ICLOG_BIO) {
         return 0;
     }
-    let log: u64 = copy_field(iclog, &XFS_ICLOG_LOG);
-    let mount: u64 = copy_field(log, &XFS_LOG_MOUNT);
-    let super_block: u64 = copy_field(mount, &XFS_MOUNT_SUPER);
-    let dev: u32 = copy_field(super_block, &SB_DEV);
-    if !caller::wants_mount(dev) {
+    let Some(mut record) = record_of_log(Kind::LogWait, copy_field(iclog, &XFS_ICLOG_LOG)) else {
         return 0;
-    }
-    thread::introduce();
+    };
     let header: u64 = copy_field(iclog, &XFS_ICLOG_HEADER);
-    let mut record = ring::stamp(Kind::LogWait);
-    record.dev = dev;
     record.sub = copy_field::<u32>(iclog, &XFS_ICLOG_STATE) as u8;
     record.object = iclog + u64::from(XFS_ICLOG_BIO.load());
     record.related = u64::from_be(copy_field(header, &XFS_RECORD_LSN));
@@ -58,17 +71,10 @@ fn log_space(log: u64, does: u8) -> i32 {
     if !ring::open() || !has(&XFS_LOG_MOUNT) {
         return 0;
     }
-    let mount: u64 = copy_field(log, &XFS_LOG_MOUNT);
-    let super_block: u64 = copy_field(mount, &XFS_MOUNT_SUPER);
-    let dev: u32 = copy_field(super_block, &SB_DEV);
-    if !caller::wants_mount(dev) {
-        return 0;
+    if let Some(mut record) = record_of_log(Kind::LogSpace, log) {
+        record.sub = does;
+        ring::send(record, Source::HostFs);
     }
-    thread::introduce();
-    let mut record = ring::stamp(Kind::LogSpace);
-    record.dev = dev;
-    record.sub = does;
-    ring::send(record, Source::HostFs);
     0
 }
 
@@ -82,17 +88,12 @@ mod commit {
 /// A thread makes this commit, or waits until another one has made it.
 #[inline(always)]
 fn commit_wait(super_block: u64, what: u8, number: u64, subvolume: u64) -> u32 {
-    let dev: u32 = copy_field(super_block, &SB_DEV);
-    if !caller::wants_mount(dev) {
-        return 0;
+    if let Some(mut record) = record_of(Kind::CommitWait, super_block) {
+        record.sub = what;
+        record.object = number;
+        record.related = subvolume;
+        ring::send(record, Source::HostFs);
     }
-    thread::introduce();
-    let mut record = ring::stamp(Kind::CommitWait);
-    record.dev = dev;
-    record.sub = what;
-    record.object = number;
-    record.related = subvolume;
-    ring::send(record, Source::HostFs);
     0
 }
 
@@ -138,8 +139,8 @@ mod phase {
     pub const END: u64 = 2;
     pub const MAX_NUMBER: u64 = 16;
     /// How the texts begin: "start block_ops" and "finish checkpoint".
-    pub const STARTS: u64 = u64::from_le_bytes(*b"start bl");
-    pub const ENDS: u64 = u64::from_le_bytes(*b"finish c");
+    pub const START_TEXT: u64 = u64::from_le_bytes(*b"start bl");
+    pub const END_TEXT: u64 = u64::from_le_bytes(*b"finish c");
 }
 
 /// Of f2fs; the stored `sub`.
@@ -155,27 +156,15 @@ fn checkpoint(super_block: u64, phase: u64) -> i32 {
     if !ring::open() {
         return 0;
     }
-    let kind = if phase < phase::MAX_NUMBER {
-        match phase {
-            phase::START => Kind::JournalCommitStart,
-            phase::END => Kind::JournalCommitEnd,
-            _ => return 0,
-        }
-    } else {
-        match copy::<u64>(phase) {
-            phase::STARTS => Kind::JournalCommitStart,
-            phase::ENDS => Kind::JournalCommitEnd,
-            _ => return 0,
-        }
+    let said = if phase < phase::MAX_NUMBER { phase } else { copy(phase) };
+    let kind = match said {
+        phase::START | phase::START_TEXT => Kind::JournalCommitStart,
+        phase::END | phase::END_TEXT => Kind::JournalCommitEnd,
+        _ => return 0,
     };
-    let dev: u32 = copy_field(super_block, &SB_DEV);
-    if !caller::wants_mount(dev) {
-        return 0;
+    if let Some(mut record) = record_of(kind, super_block) {
+        record.sub = F2FS;
+        ring::send(record, Source::HostFs);
     }
-    thread::introduce();
-    let mut record = ring::stamp(kind);
-    record.dev = dev;
-    record.sub = F2FS;
-    ring::send(record, Source::HostFs);
     0
 }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_until_the_end_and_then_all_are_closed() {
+    fn only_the_end_waits_until_all_are_closed() {
         let closed = Arc::new(AtomicUsize::new(0));
         let mut closer = Closer::default();
         let begin = Instant::now();

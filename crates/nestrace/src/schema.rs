@@ -1,4 +1,4 @@
-//! `nestrace schema`: JSON Schemas, for whoever checks or generates code that reads what the commands print.
+//! `nestrace schema`: JSON Schemas of what the commands print, to check it or to generate code that reads it.
 
 use clap::{Args, ValueEnum};
 use nestrace_report::schema;

@@ -21,6 +21,8 @@ use super::context::LiveContext;
 use super::direct_io_link::Subject;
 use super::full_state::FullState;
 use super::measure::{Measured, Watched, measure};
+use super::with_agents::counts::guest_stat;
+use super::with_agents::recording::device_in_guest;
 use super::{Scenario, direct_io_link, ground_truth, image_pattern};
 
 /// The scenario.
@@ -205,10 +207,11 @@ fn one_stack(
     disk.guest.make_fs(disk.disk, guest_fs)?;
     let by_guest = Cell::new(BlockStat::default());
     let measured = measure(ctx, std::slice::from_ref(disk), || {
-        let before = guest_stat(disk)?;
+        let device = device_in_guest(disk.guest, disk.disk)?;
+        let before = guest_stat(disk.guest, &device)?;
         disk.guest.mount(disk.disk, guest_fs, "/mnt/work", "")?;
         disk.guest.run_ok(WORKLOAD, Duration::from_secs(90))?;
-        by_guest.set(guest_stat(disk)?.since(&before));
+        by_guest.set(guest_stat(disk.guest, &device)?.since(&before));
         Ok(())
     })?;
     let truth = measured
@@ -227,15 +230,6 @@ fn one_stack(
     }
     ctx.discard(&measured.bundle);
     Ok(())
-}
-
-/// What the guest's kernel has counted on the disk.
-fn guest_stat(disk: &Watched<'_>) -> anyhow::Result<BlockStat> {
-    let device = disk.guest.device_of(disk.disk)?;
-    let name = device.trim_start_matches("/dev/");
-    let command = format!("cat /sys/block/{name}/stat");
-    let said = disk.guest.run_ok(&command, Duration::from_secs(20))?.stdout;
-    BlockStat::parse(&said).with_context(|| format!("read the guest's counts of {name}: {said}"))
 }
 
 /// What the guest discards, QEMU discards, with a call for each range. It accounts them on SCSI and

@@ -8,6 +8,7 @@ mod guest_side;
 mod prometheus;
 mod screen;
 mod serving;
+mod slow_disk;
 
 use std::fs;
 use std::path::PathBuf;
@@ -371,11 +372,7 @@ fn count(ctx: &LiveContext, case: &mut Case, guest: &Guest, host: &HostFs) -> an
 fn latency(ctx: &LiveContext, case: &mut Case, guest: &Guest) -> anyhow::Result<()> {
     let top = Top::start(ctx, "latency", &["--guest", guest.name()])?;
     let device = guest.device_of(SLOW)?;
-    let line = format!(
-        "fio --name=l --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=4k --rw=randread \
-         --time_based --runtime=4 --output-format=json --output=/tmp/fio && cat /tmp/fio"
-    );
-    let running = guest.start(&line, PATIENCE)?;
+    let running = guest.start(&slow_disk::reads(&device, 4), PATIENCE)?;
     let seen = top.wait_until(|line| {
         let row = [("disk", SLOW), ("op", "read")];
         sum(std::slice::from_ref(line), "disks", &row, "/in_flight") == 4
@@ -383,14 +380,7 @@ fn latency(ctx: &LiveContext, case: &mut Case, guest: &Guest) -> anyhow::Result<
     case.holds("the depth is seen", seen, "it is not 4");
     let output = running.wait()?;
     let lines = top.stop(case)?;
-    let text = output.stdout;
-    let json = text.find('{').map(|at| &text[at..]).unwrap_or_default();
-    let fio: Value = serde_json::Deserializer::from_str(json)
-        .into_iter()
-        .next()
-        .context("see fio's answer")??;
-    let clat = &fio["jobs"][0]["read"]["clat_ns"]["percentile"];
-    let fio_p50 = clat["50.000000"].as_f64().context("see fio's median")?;
+    let fio_p50 = slow_disk::median_ns(&output.stdout)?;
     // Of the interval with most requests, in the middle of the load.
     let rows = lines.iter().filter_map(|line| line["disks"].as_array());
     let rows = rows

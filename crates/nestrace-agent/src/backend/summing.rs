@@ -116,7 +116,7 @@ impl Summing {
     /// The disks are these now. One without a slot is not summed.
     pub fn follow(&mut self, disks: &[GuestDisk]) {
         let is_gone =
-            |_: &u32, summed: &mut Summed| !disks.iter().any(|disk| is_same(disk, &summed.disk));
+            |_: &u32, summed: &mut Summed| !disks.iter().any(|disk| disk.is_still(&summed.disk));
         for (dev, gone) in self.disks.extract_if(.., is_gone) {
             self.probes.forget_device(dev);
             self.free.push_back(gone.slot);
@@ -220,10 +220,4 @@ fn places(slot: u32) -> impl Iterator<Item = u32> {
 fn slots_for(n_disks: usize) -> u32 {
     let n_disks = u32::try_from(n_disks).unwrap_or(MAX_SLOTS);
     n_disks.saturating_add(SPARE_SLOTS).min(MAX_SLOTS)
-}
-
-/// Whether it is the disk that had the device number before.
-fn is_same(disk: &GuestDisk, before: &GuestDisk) -> bool {
-    (disk.dev, disk.diskseq) == (before.dev, before.diskseq)
-        && (&disk.serial, &disk.sysfs_path) == (&before.serial, &before.sysfs_path)
 }

@@ -128,7 +128,6 @@ impl Calls {
             log_waits: Vec::new(),
             log_writes: Vec::new(),
             commit_waits: Vec::new(),
-            checkpoint_waits: Vec::new(),
             recorded_at_return: false,
             direct_begun: false,
             kiocb: 0,

@@ -85,7 +85,7 @@ pub(crate) struct LogWait {
     pub ts_ns: u64,
 }
 
-/// A commit of btrfs.
+/// A commit of btrfs, or a checkpoint of f2fs, which has no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommitId {
     /// Device number of the super block.
@@ -97,6 +97,13 @@ pub(crate) struct CommitId {
 }
 
 impl CommitId {
+    /// `sub` of `Kind::CommitWait` for a checkpoint of f2fs.
+    const CHECKPOINT: u8 = 3;
+
+    pub(crate) const fn is_checkpoint(self) -> bool {
+        self.what == Self::CHECKPOINT
+    }
+
     /// That a `Kind::CommitWait` names.
     pub(crate) const fn of(event: &Event) -> Self {
         Self {
@@ -108,18 +115,10 @@ impl CommitId {
     }
 }
 
-/// A call has begun to make a commit of btrfs, or to wait for another thread that makes it.
+/// A call has begun to make a commit, or to wait for another thread that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommitWait {
     pub commit: CommitId,
-    pub ts_ns: u64,
-}
-
-/// A call has begun to make a checkpoint of f2fs, or to wait for another thread that makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CheckpointWait {
-    /// Device number of the super block.
-    pub dev: u32,
     pub ts_ns: u64,
 }
 
@@ -158,10 +157,8 @@ pub(crate) struct Call {
     /// Writes of XFS' log for which it has waited, and all that have ended since it forced its log.
     pub log_waits: Vec<LogWait>,
     pub log_writes: Vec<LogWrite>,
-    /// Commits of btrfs that it has made, or for which it has waited.
+    /// Commits of btrfs and checkpoints of f2fs that it has made, or for which it has waited.
     pub commit_waits: Vec<CommitWait>,
-    /// The same of checkpoints of f2fs.
-    pub checkpoint_waits: Vec<CheckpointWait>,
     /// Nothing was recorded of it before its return.
     pub recorded_at_return: bool,
     /// Direct I/O has begun for it: its end is recorded.

@@ -1,4 +1,4 @@
-//! Whether a disk that a guest lists is one that QEMU has.
+//! Whether a disk that a guest lists is one that QEMU has, or that the guest listed before.
 
 use super::{Disk, GuestDisk};
 
@@ -6,6 +6,13 @@ use super::{Disk, GuestDisk};
 const SERIAL_SHOWN: usize = 20;
 
 impl GuestDisk {
+    /// Whether it is the disk that was listed as `before`, and not another one that has its number by now.
+    #[must_use]
+    pub fn is_still(&self, before: &Self) -> bool {
+        (self.dev, self.diskseq) == (before.dev, before.diskseq)
+            && (&self.serial, &self.sysfs_path) == (&before.serial, &before.sysfs_path)
+    }
+
     /// Whether it shows the serial number that was given to this disk of QEMU's. Two disks may have the same.
     #[must_use]
     pub fn has_serial_of(&self, disk: &Disk) -> bool {

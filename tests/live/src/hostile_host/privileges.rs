@@ -25,83 +25,60 @@ type Attempt = (&'static str, &'static str, &'static [i64]);
 
 /// What no process of a running recording can do.
 const NOBODY_CAN: &[Attempt] = &[
-    ("setuid", "(int)syscall(105, 0)", &[EPERM]),
-    ("setresuid", "(int)syscall(117, 0, 0, 0)", &[EPERM]),
-    ("setfsuid", "(int)syscall(122, 0)", &[EPERM]),
-    ("capset", "(int)syscall(126, 0, 0)", &[EPERM]),
+    ("setuid", "105, 0", &[EPERM]),
+    ("setresuid", "117, 0, 0, 0", &[EPERM]),
+    ("setfsuid", "122, 0", &[EPERM]),
+    ("capset", "126, 0, 0", &[EPERM]),
     (
         "write-etc",
-        "(int)syscall(2, \"/etc/nestrace-proof\", 0101, 0644)",
+        "2, \"/etc/nestrace-proof\", 0101, 0644",
         &[EPERM, EACCES],
     ),
     // Where everybody may make files.
     (
         "write-tmp",
-        "(int)syscall(2, \"/tmp/nestrace-proof\", 0101, 0644)",
+        "2, \"/tmp/nestrace-proof\", 0101, 0644",
         &[EPERM, EACCES],
     ),
     (
         "write-memory-of-1",
-        "(int)syscall(2, \"/proc/1/mem\", 2)",
+        "2, \"/proc/1/mem\", 2",
         &[EPERM, EACCES],
     ),
-    ("execve", "(int)syscall(59, \"/bin/true\", 0, 0)", &[EPERM]),
-    ("fork", "(int)syscall(57)", &[EPERM]),
-    ("ptrace", "(int)syscall(101, 16, 1, 0, 0)", &[EPERM]),
-    (
-        "process_vm_readv",
-        "(int)syscall(310, 1, 0, 0, 0, 0, 0)",
-        &[EPERM],
-    ),
-    ("kill", "(int)syscall(62, 1, 0)", &[EPERM]),
-    ("internet-socket", "(int)syscall(41, 2, 1, 0)", &[EPERM]),
-    ("io_uring", "(int)syscall(425, 4, $rsp - 4096)", &[EPERM]),
-    ("memfd_create", "(int)syscall(319, \"x\", 0)", &[EPERM]),
-    (
-        "load-probe",
-        "(int)syscall(321, 5, $rsp - 4096, 128)",
-        &[EPERM],
-    ),
+    ("execve", "59, \"/bin/true\", 0, 0", &[EPERM]),
+    ("fork", "57", &[EPERM]),
+    ("ptrace", "101, 16, 1, 0, 0", &[EPERM]),
+    ("process_vm_readv", "310, 1, 0, 0, 0, 0, 0", &[EPERM]),
+    ("kill", "62, 1, 0", &[EPERM]),
+    ("internet-socket", "41, 2, 1, 0", &[EPERM]),
+    ("io_uring", "425, 4, $rsp - 4096", &[EPERM]),
+    ("memfd_create", "319, \"x\", 0", &[EPERM]),
+    ("load-probe", "321, 5, $rsp - 4096, 128", &[EPERM]),
     (
         "code-in-memory",
-        "(int)syscall(10, (long)$rsp & ~4095L, 4096, 7)",
+        "10, (long)$rsp & ~4095L, 4096, 7",
         &[EPERM],
     ),
-    ("user-namespace", "(int)syscall(272, 0x10000000)", &[EPERM]),
-    ("chmod", "(int)syscall(90, \"/etc\", 0777)", &[EPERM]),
-    ("mount", "(int)syscall(165, 0, 0, 0, 0, 0)", &[EPERM]),
+    ("user-namespace", "272, 0x10000000", &[EPERM]),
+    ("chmod", "90, \"/etc\", 0777", &[EPERM]),
+    ("mount", "165, 0, 0, 0, 0, 0", &[EPERM]),
 ];
 
 /// The finder has to read what others may not.
-const ONLY_THE_FINDER_CAN: &[Attempt] = &[(
-    "read-shadow",
-    "(int)syscall(2, \"/etc/shadow\", 0)",
-    &[EPERM, EACCES],
-)];
+const ONLY_THE_FINDER_CAN: &[Attempt] =
+    &[("read-shadow", "2, \"/etc/shadow\", 0", &[EPERM, EACCES])];
 
 /// The keeper connects to agents, the asker to monitors; the others have no socket but those they were given.
 const ONLY_CONNECTING_HELPERS_CAN: &[Attempt] = &[
-    ("unix-socket", "(int)syscall(41, 1, 1, 0)", &[EPERM]),
-    ("connect", "(int)syscall(42, -1, 0, 0)", &[EPERM]),
+    ("unix-socket", "41, 1, 1, 0", &[EPERM]),
+    ("connect", "42, -1, 0, 0", &[EPERM]),
 ];
 
 /// What the watcher and the reader cannot do: they open nothing, though the watcher keeps `CAP_DAC_READ_SEARCH`.
 const WITHOUT_OPENING: &[Attempt] = &[
-    (
-        "read-passwd",
-        "(int)syscall(2, \"/etc/passwd\", 0)",
-        &[EPERM],
-    ),
-    (
-        "read-memory-of-1",
-        "(int)syscall(2, \"/proc/1/mem\", 0)",
-        &[EPERM],
-    ),
-    (
-        "place",
-        "(int)syscall(2, \"/etc/passwd\", 010000000)",
-        &[EPERM],
-    ),
+    ("read-passwd", "2, \"/etc/passwd\", 0", &[EPERM]),
+    ("read-memory-of-1", "2, \"/proc/1/mem\", 0", &[EPERM]),
+    ("place", "2, \"/etc/passwd\", 010000000", &[EPERM]),
 ];
 
 /// Called from root's shell.
@@ -137,12 +114,9 @@ fn processes(
     recording.recorder.wait_live(crate::stage::LIVE)?;
     let recorder = recording.recorder.pid();
     filtered(recorder)?;
-    // That gdb can call at all: a file of the bundle may be made and removed.
+    // That a call can succeed at all: a file of the bundle may be made and removed.
     let inside = format!("{}/proof.arrows", bundle.display());
-    let made = called(
-        recorder,
-        &[&format!("(int)syscall(2, \"{inside}\", 0101, 0600)")],
-    )?;
+    let made = called(recorder, &[&format!("2, \"{inside}\", 0101, 0600")])?;
     case.holds(
         "the recorder writes its bundle",
         made[0].0 >= 0,
@@ -323,7 +297,7 @@ const CHANGED: [&str; 5] = ["rax", "rcx", "r11", "rip", "orig_rax"];
 /// Below the stack's red zone: where a call's strings lie.
 const STRINGS: usize = 8192;
 
-/// What each call in the process gave, and `errno`.
+/// What each call in the process gave, and `errno`. A call is its number and its arguments, as gdb reads them.
 ///
 /// gdb sets one register after the other and steps over an instruction of the libc. It does not call a function: gdb 13 then
 /// writes all registers back, which the kernel refuses where the processor has AMX.
@@ -342,11 +316,8 @@ fn called(pid: u32, calls: &[&str]) -> anyhow::Result<Vec<(i64, i64)>> {
     let registers = || ARGUMENTS.iter().chain(&CHANGED);
     lines.extend(registers().map(|name| format!("set $old_{name} = ${name}")));
     for call in calls {
-        let inner = call.strip_prefix("(int)syscall(");
-        let inner = inner.and_then(|call| call.strip_suffix(')'));
-        let mut words = inner.context("read a call")?.split(", ");
+        let mut words = call.split(", ");
         let number = words.next().context("read a call's number")?;
-        let mut words = words.fuse();
         for (place, register) in ARGUMENTS.iter().enumerate() {
             let word = words.next().unwrap_or("0");
             let value = if word.starts_with('"') {

@@ -158,7 +158,7 @@ fn slow(case: &mut Case, serving: &Serving) -> anyhow::Result<()> {
         slowest.as_secs_f64() * 1e3
     ));
     case.holds(
-        "slow clients hold up nobody",
+        "slow clients hold up no scrape",
         slowest < SOON,
         &format!("{slowest:?}"),
     );

@@ -5,38 +5,22 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use nestrace_rig::block_stat::BlockStat;
-use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::guest::Guest;
 use nestrace_rig::host_fs::HostFs;
-use nestrace_rig::stack::{Aio, CacheMode, DiskStack};
 use serde_json::Value;
 use xtask::case::Case;
 
-use super::{INTERVAL, LiveContext, MIB, PATIENCE, SLOW_IOPS, Top, sum};
+use super::slow_disk::{self, AGENT_LOADS, MAX_MISSED};
+use super::{INTERVAL, LiveContext, PATIENCE, Top, sum};
+use crate::with_agents::counts::guest_stat;
+use crate::with_agents::recording::device_in_guest;
 
 const FAST: &str = "fast";
 const SLOW: &str = "slow-in-guest";
-/// A translated guest loads the agent's probes in some ten seconds.
-pub const AGENT_LOADS: Duration = Duration::from_secs(120);
-/// Requests that the guest's kernel may keep from the probes in a burst of soft interrupts (`docs/loss.md`).
-const MAX_MISSED: u64 = 2;
 
 /// Boots the guest, and has its agent sum.
 pub fn guest_side(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result<()> {
-    let stack = DiskStack {
-        cache: CacheMode::None,
-        aio: Aio::Threads,
-        ..DiskStack::RAW
-    };
-    let fast = ctx.disk(host, FAST, stack, 64 * MIB, "full")?;
-    let mut slow = ctx.disk(host, SLOW, stack, 64 * MIB, "full")?;
-    slow.drive_options = format!("throttling.iops-total={SLOW_IOPS}");
-    let guest = Guest::boot(GuestSpec {
-        disks: vec![fast, slow],
-        ..ctx.agent_guest_spec(&ctx.guest_name("top-agent"))?
-    })?;
-    guest.start_agent("")?;
-    guest.wait_for_agent(AGENT_LOADS)?;
+    let guest = slow_disk::boot(ctx, host, "top-agent", (FAST, SLOW))?;
     let top = Top::start(ctx, "guest-side", &["--guest", guest.name()])?;
     case.holds("its layer comes", top.wait_until(has_layer)?, &said(&top)?);
     counts(case, &guest, &top)?;
@@ -78,13 +62,6 @@ fn wait_for_none(case: &mut Case, top: &Top, what: &str, why: &str) -> anyhow::R
     Ok(())
 }
 
-fn stat(guest: &Guest, disk: &str) -> anyhow::Result<BlockStat> {
-    let name = guest.device_of(disk)?;
-    let name = name.trim_start_matches("/dev/");
-    let text = guest.run_ok(&format!("cat /sys/block/{name}/stat"), PATIENCE)?;
-    BlockStat::parse(&text.stdout).context("see the guest's stat")
-}
-
 /// Waits until what was done before is in the lines.
 fn settle() {
     thread::sleep(Duration::from_millis(2500) + 2 * INTERVAL);
@@ -93,9 +70,10 @@ fn settle() {
 fn counts(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
     settle();
     let n_before = top.lines()?.len();
-    let before = stat(guest, FAST)?;
+    let device = device_in_guest(guest, FAST)?;
+    let before = guest_stat(guest, &device)?;
     guest.run_ok(&super::load(&guest.device_of(FAST)?), PATIENCE)?;
-    let stat = stat(guest, FAST)?.since(&before);
+    let stat = guest_stat(guest, &device)?.since(&before);
     settle();
     let lines = top.lines()?;
     let lines = lines.get(n_before..).unwrap_or_default();
@@ -138,12 +116,10 @@ fn agent_use(guest: &Guest) -> anyhow::Result<(u64, u64)> {
 fn latency(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
     let n_before = top.lines()?.len();
     let device = guest.device_of(SLOW)?;
-    let line = format!(
-        "fio --name=l --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=4k --rw=randread \
-         --time_based --runtime=5 --output-format=json --output=/tmp/fio && cat /tmp/fio"
-    );
     let (ticks_before, _) = agent_use(guest)?;
-    let output = guest.run_ok(&line, PATIENCE)?.stdout;
+    let output = guest
+        .run_ok(&slow_disk::reads(&device, 5), PATIENCE)?
+        .stdout;
     let (ticks, kib) = agent_use(guest)?;
     case.figure(format!(
         "agent: {} ms of processor in some 6 s, {} MiB",
@@ -151,13 +127,7 @@ fn latency(case: &mut Case, guest: &Guest, top: &Top) -> anyhow::Result<()> {
         kib >> 10
     ));
     settle();
-    let json = output.find('{').map(|at| &output[at..]).unwrap_or_default();
-    let fio: Value = serde_json::Deserializer::from_str(json)
-        .into_iter()
-        .next()
-        .context("see fio's answer")??;
-    let clat = &fio["jobs"][0]["read"]["clat_ns"]["percentile"];
-    let fio_p50 = clat["50.000000"].as_f64().context("see fio's median")?;
+    let fio_p50 = slow_disk::median_ns(&output)?;
     let lines = top.lines()?;
     let of_load = lines.iter().skip(n_before).flat_map(rows);
     let of_load = of_load.filter(|row| row["disk"] == SLOW && row["op"] == "read");

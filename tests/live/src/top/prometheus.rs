@@ -11,23 +11,22 @@ use anyhow::Context;
 use nestrace_rig::block_stat::BlockStat;
 use nestrace_rig::cache_dir;
 use nestrace_rig::external_tool::Tool;
-use nestrace_rig::guest::{Guest, GuestSpec};
+use nestrace_rig::guest::Guest;
 use nestrace_rig::host_fs::HostFs;
 use nestrace_rig::packages;
 use nestrace_rig::recorder::Recorder;
-use nestrace_rig::stack::{Aio, CacheMode, DiskStack};
 use serde_json::Value;
 use tempfile::TempDir;
 use xtask::case::Case;
 
-use super::guest_side::AGENT_LOADS;
 use super::serving::{ANY_PORT, Address, Serving};
-use super::{LiveContext, MIB, PATIENCE, SLOW_IOPS, nearly};
+use super::slow_disk::{self, MAX_MISSED};
+use super::{LiveContext, PATIENCE, nearly};
+use crate::with_agents::counts::guest_stat;
+use crate::with_agents::recording::device_in_guest;
 
 const FAST: &str = "scraped";
 const SLOW: &str = "slow-scraped";
-/// Requests that the guest's kernel may keep from the probes in a burst of soft interrupts (`docs/loss.md`).
-const MAX_MISSED: u64 = 2;
 /// What was done is at Prometheus: agents send once a second, a text is a second old at most, and so is a scrape.
 const SETTLED: Duration = Duration::from_millis(4500);
 
@@ -168,20 +167,7 @@ fn encoded(text: &str) -> String {
 /// Boots the guest, serves its figures, and has Prometheus scrape them.
 pub fn prometheus(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result<()> {
     let programs = programs(ctx)?;
-    let stack = DiskStack {
-        cache: CacheMode::None,
-        aio: Aio::Threads,
-        ..DiskStack::RAW
-    };
-    let fast = ctx.disk(host, FAST, stack, 64 * MIB, "full")?;
-    let mut slow = ctx.disk(host, SLOW, stack, 64 * MIB, "full")?;
-    slow.drive_options = format!("throttling.iops-total={SLOW_IOPS}");
-    let mut guest = Guest::boot(GuestSpec {
-        disks: vec![fast, slow],
-        ..ctx.agent_guest_spec(&ctx.guest_name("prometheus"))?
-    })?;
-    guest.start_agent("")?;
-    guest.wait_for_agent(AGENT_LOADS)?;
+    let mut guest = slow_disk::boot(ctx, host, "prometheus", (FAST, SLOW))?;
     let serving = Serving::start(ctx, ANY_PORT, &["--guest", guest.name()])?;
     let prometheus = Prometheus::start(&programs.join("prometheus"), &serving.address)?;
     let of_guest = "nestrace_io_seconds_count{layer=\"guest\",op=\"read\"}";
@@ -225,13 +211,6 @@ impl Scraped {
     }
 }
 
-fn stat(guest: &Guest, disk: &str) -> anyhow::Result<BlockStat> {
-    let name = guest.device_of(disk)?;
-    let name = name.trim_start_matches("/dev/");
-    let text = guest.run_ok(&format!("cat /sys/block/{name}/stat"), PATIENCE)?;
-    BlockStat::parse(&text.stdout).context("see the guest's stat")
-}
-
 const LOST: &str = "sum(nestrace_events_lost_total)";
 
 fn counts(
@@ -255,12 +234,13 @@ fn counts(
     let ops = ["read", "write"];
     let scraped = |op: &str| Scraped::take(prometheus, guest, op);
     let device_before = BlockStat::read(device)?;
-    let (in_guest, disk) = (stat(guest, FAST)?, guest.disk_stats(FAST)?);
+    let name = device_in_guest(guest, FAST)?;
+    let (in_guest, disk) = (guest_stat(guest, &name)?, guest.disk_stats(FAST)?);
     let before = [scraped(ops[0])?, scraped(ops[1])?];
     let (device_reads, device_bytes) = of_device("read")?;
     let lost = prometheus.number(LOST)?;
     guest.run_ok(&super::load(&guest.device_of(FAST)?), PATIENCE)?;
-    let in_guest = stat(guest, FAST)?.since(&in_guest);
+    let in_guest = guest_stat(guest, &name)?.since(&in_guest);
     let disk = guest.disk_stats(FAST)?.since(&disk);
     thread::sleep(SETTLED);
     let of_stat = BlockStat::read(device)?.since(&device_before);
@@ -297,19 +277,11 @@ fn counts(
 /// A disk with a limit of requests a second: the median of the buckets against fio's.
 fn quantile(case: &mut Case, guest: &Guest, prometheus: &Prometheus) -> anyhow::Result<()> {
     let device = guest.device_of(SLOW)?;
-    let line = format!(
-        "fio --name=l --filename={device} --direct=1 --ioengine=libaio --iodepth=4 --bs=4k --rw=randread \
-         --time_based --runtime=5 --output-format=json --output=/tmp/fio && cat /tmp/fio"
-    );
-    let output = guest.run_ok(&line, PATIENCE)?.stdout;
+    let output = guest
+        .run_ok(&slow_disk::reads(&device, 5), PATIENCE)?
+        .stdout;
     thread::sleep(Duration::from_secs(2));
-    let json = output.find('{').map(|at| &output[at..]).unwrap_or_default();
-    let fio: Value = serde_json::Deserializer::from_str(json)
-        .into_iter()
-        .next()
-        .context("see fio's answer")??;
-    let clat = &fio["jobs"][0]["read"]["clat_ns"]["percentile"];
-    let fio_p50 = clat["50.000000"].as_f64().context("see fio's median")? / 1e9;
+    let fio_p50 = slow_disk::median_ns(&output)? / 1e9;
     for layer in ["qemu", "guest"] {
         let labels = format!("disk=\"{SLOW}\",op=\"read\",layer=\"{layer}\"");
         let p50 = prometheus.number(&format!(

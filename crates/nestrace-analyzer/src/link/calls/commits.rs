@@ -9,7 +9,7 @@ use nestrace_abi::Kind;
 use nestrace_trace::Event;
 
 use super::waiters::{Waiter, Waiters};
-use crate::model::call::{Call, CheckpointWait};
+use crate::model::call::Call;
 use crate::model::pointer::PointerMap;
 use crate::model::span::BioSpan;
 
@@ -19,12 +19,8 @@ const MAX_ENDED: usize = 1 << 12;
 const MAX_OPEN: usize = 1 << 10;
 /// Bios of one commit that are kept.
 const MAX_BIOS: usize = 1 << 14;
-/// Checkpoints for which one call waits.
-const MAX_OF_ONE: usize = 1 << 6;
 /// `sub` of the begin and the end of a checkpoint of f2fs.
 const F2FS: u8 = 1;
-/// `sub` of `Kind::CommitWait` for one.
-pub(super) const CHECKPOINT: u8 = 3;
 
 /// A commit.
 #[derive(Debug)]
@@ -61,16 +57,6 @@ pub(super) struct Commits {
     open: PointerMap<u32, Commit>,
     ended: VecDeque<Commit>,
     n_checkpoints: u32,
-}
-
-/// A call waits for a checkpoint of f2fs.
-pub(super) fn waits_for_checkpoint(call: &mut Call, event: &Event) {
-    if call.checkpoint_waits.len() < MAX_OF_ONE {
-        let (dev, ts_ns) = (event.dev, event.ts_ns);
-        call.checkpoint_waits.push(CheckpointWait { dev, ts_ns });
-    } else {
-        call.incomplete = true;
-    }
 }
 
 impl Commits {
@@ -163,10 +149,11 @@ impl Commits {
     /// began after that. One that began when that had ended may be another call's.
     fn checkpoints_of(&self, call: &Call) -> Vec<&Commit> {
         let mut found: Vec<&Commit> = Vec::new();
-        for wait in &call.checkpoint_waits {
+        let waits = call.commit_waits.iter();
+        for wait in waits.filter(|wait| wait.commit.is_checkpoint()) {
             let ended = self.ended.iter().filter(|commit| {
                 let within = commit.end_ns > wait.ts_ns && commit.end_ns <= call.end_ns;
-                within && commit.checkpoint_of == Some(wait.dev)
+                within && commit.checkpoint_of == Some(wait.commit.dev)
             });
             for commit in ended {
                 let known = found

@@ -78,6 +78,10 @@ pub(super) fn comes_to(call: &mut Call, commit: CommitId, ts_ns: u64) {
 pub(super) fn of_call(call: &Call, bio: &BioSpan) -> Option<CommitId> {
     let before_it = |wait: &&CommitWait| wait.ts_ns <= bio.queued_ns;
     let commit = call.commit_waits.iter().rev().find(before_it)?.commit;
+    // Which thread makes a checkpoint of f2fs, and with which bios, is recorded (`commits`).
+    if commit.is_checkpoint() {
+        return None;
+    }
     // Super blocks and flushes name no file system. A call that is about a file writes those of its own.
     (is_of_trees(bio) || call.caller.file.dev == commit.dev).then_some(commit)
 }

@@ -143,9 +143,6 @@ impl CallLinks {
                 self.xfs_logs.waits(call, event);
             }
             Kind::CommitWait => match self.calls.of_thread_mut(event.tid) {
-                Some(call) if event.sub == commits::CHECKPOINT => {
-                    commits::waits_for_checkpoint(call, event);
-                }
                 Some(call) => group_commits::comes_to(call, CommitId::of(event), event.ts_ns),
                 None => self.group_commits.committer_comes_to(event, threads),
             },

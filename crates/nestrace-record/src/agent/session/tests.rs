@@ -197,7 +197,9 @@ impl Agent {
                     });
                 }
                 HostMessage::Start(start) => self.session = start.session,
-                HostMessage::Stop | HostMessage::AskSums(_) => panic!("told to stop"),
+                message @ (HostMessage::Stop | HostMessage::AskSums(_)) => {
+                    panic!("{message:?} was sent")
+                }
             }
         }
         self.answer();
@@ -443,7 +445,9 @@ fn a_guest_whose_time_goes_back_is_asked_anew() {
                 guest_ns: agent.clock_ns,
             }),
             HostMessage::Start(start) => agent.session = start.session,
-            HostMessage::Stop | HostMessage::AskSums(_) => panic!("told to stop"),
+            message @ (HostMessage::Stop | HostMessage::AskSums(_)) => {
+                panic!("{message:?} was sent")
+            }
         }
     }
     agent.answer();

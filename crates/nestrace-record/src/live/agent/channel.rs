@@ -98,7 +98,7 @@ impl Channel {
 
     fn connect(&mut self, now: Instant) {
         self.next_connect = now + RECONNECT;
-        // Whoever is there has it: a recording, or another one of these.
+        // Another program has the channel: a recording, or another `top` or `serve`.
         if self.n_connections() > 0 {
             self.lose(BUSY);
             return;

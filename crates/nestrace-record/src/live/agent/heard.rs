@@ -189,7 +189,7 @@ impl Heard {
         let is_over = match &self.state {
             State::Apart(_) => return bytes,
             State::Asked { .. } => false,
-            // Whoever is there now knows nothing of this session, or begins another one.
+            // An agent that was started since does not know this session.
             State::Loading | State::Live => self.is_silent(now_ns),
             State::Ended { again_ns, .. } => since_ns > *again_ns,
         };
@@ -203,7 +203,7 @@ impl Heard {
             return bytes;
         }
         if is_first {
-            // Whatever it still does for somebody who is gone.
+            // It may still be in the session of a client that has left.
             HostMessage::Stop.encode_to(&mut bytes);
         }
         self.asked_ns = now_ns.max(1);
@@ -340,9 +340,8 @@ impl Heard {
         let before = std::mem::replace(&mut self.devices, hello.disks);
         let devices = &self.devices;
         self.said.retain(|dev, _| {
-            let before = before.iter().find(|disk| disk.dev == *dev).map(identity);
-            let now = devices.iter().find(|disk| disk.dev == *dev).map(identity);
-            before == now
+            let before = before.iter().find(|disk| disk.dev == *dev);
+            before.is_some_and(|before| devices.iter().any(|disk| disk.is_still(before)))
         });
         self.name_devices();
     }
@@ -419,11 +418,6 @@ impl Heard {
         };
         Some(why)
     }
-}
-
-/// What tells a disk from another one with its number.
-fn identity(disk: &GuestDisk) -> (u64, &str, &str) {
-    (disk.diskseq, &disk.serial, &disk.sysfs_path)
 }
 
 /// Adds what was done since it was said before; whether no counter went back, and none is absurd.
