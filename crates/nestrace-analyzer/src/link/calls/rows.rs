@@ -222,15 +222,16 @@ impl Rows {
 
     /// Keeps sums by time of the half that has the most time.
     fn drop_series(&mut self) {
-        let rows = self.rows.values_mut();
-        let mut with: Vec<&mut Row> = rows.filter(|row| row.series.is_some()).collect();
+        let rows = self.rows.iter_mut();
+        let mut with: Vec<_> = rows.filter(|(_, row)| row.series.is_some()).collect();
         let middle = with.len() / 2;
         if middle > 0 {
-            with.select_nth_unstable_by_key(middle, |row| row.latency.sum());
+            // Of rows with the same time the key decides, so that each analysis of a recording gives the same.
+            with.select_nth_unstable_by_key(middle, |(key, row)| (row.latency.sum(), **key));
         }
         with.into_iter()
             .take(middle)
-            .for_each(|row| row.series = None);
+            .for_each(|(_, row)| row.series = None);
     }
 
     /// Makes the half of the rows with the least time one for each program and operation.
