@@ -76,7 +76,8 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
 /// left then has several solutions; there the order in the queue decides, if it is known. `settled`
 /// tells of a guest request whether all of its competitors have been handed over. `host_whole`: the
 /// host lost nothing, so that a guest request without another choice is certain in a group whose end
-/// is not in sight, too.
+/// is not in sight, too. Otherwise a group with a host request that may be one of a guest request that was
+/// given up has no end in sight: as many on both sides may be one too few and one too many.
 pub(super) fn resolve(
     known: Known<'_>,
     guest: u64,
@@ -91,7 +92,9 @@ pub(super) fn resolve(
     if hosts == 0 {
         return Resolved::default();
     }
-    let complete = whole && bits(guests).all(|i| settled(graph.guests[i].1));
+    let given_up = |j: usize| known.pending.may_be_given_up(guest, graph.hosts[j].1);
+    let in_sight = host_whole || !bits(hosts).any(given_up);
+    let complete = whole && in_sight && bits(guests).all(|i| settled(graph.guests[i].1));
     let mut resolved = Resolved::default();
     let members = (guests, hosts);
     let (mut guests, mut hosts) = members;

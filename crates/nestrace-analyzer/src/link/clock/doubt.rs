@@ -106,6 +106,7 @@ impl Pairing {
             within: None,
             at_least: CONSENSUS,
             rho_ppm: self.ties.timeline.rho_ppm(),
+            host_whole: !self.ties.host_lost,
         };
         if !first {
             wanted.at_least = if end { SMALL_CONSENSUS } else { DOUBT * 3 / 4 };
@@ -208,7 +209,8 @@ impl Pairing {
                 return;
             };
             let serial = entry.request.serial;
-            self.ties.pending.drop_guest(number);
+            let until = self.last_host_ns.bound();
+            self.ties.pending.give_up_guest(number, until);
             self.unpaired(serial, UnpairedReason::OutsideClockBound);
         }
     }

@@ -6,7 +6,7 @@ use super::pending::Pending;
 use super::queues::Queues;
 use super::request::{GuestRequest, HostRequest};
 use super::timeline::Timeline;
-use crate::model::clocks::GuestNs;
+use crate::model::clocks::{GuestNs, HostBound};
 
 /// With so many equal requests waiting it is looked at once whether only one fits.
 const FEW: u32 = 32;
@@ -70,8 +70,20 @@ impl Matching {
         };
         let mut guests = self.pending.guests_like(number);
         let alone = fitting.next().is_none()
+            && !(self.host_lost && self.pending.may_be_given_up(number, host))
             && guests.all(|(other, request)| other == number || !fits(request));
         alone.then_some(number_of_host)
+    }
+
+    /// The latest time at which a host request that waits and may be this one can have started; `None` if
+    /// there is none.
+    pub(super) fn served_until(&self, number: u64) -> Option<HostBound> {
+        let guest = &self.pending.guests.get(number)?.request;
+        let completed = self.timeline.band(guest.completed_ns)?;
+        let few = self.pending.alike(number).1 <= FEW;
+        let fits = |(_, host): (u64, &HostRequest)| self.timeline.admits(guest, host);
+        let some = !few || self.pending.hosts_like(number).any(fits);
+        some.then(|| guest.completed_ns.bound_on_host(completed.lo_ns))
     }
 
     pub(super) fn resolve(&self, number: u64, before_ns: GuestNs) -> Resolved {

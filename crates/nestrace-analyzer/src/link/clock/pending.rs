@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::request::{GuestRequest, HostRequest, Key};
+use crate::model::clocks::HostBound;
 use crate::model::pointer::PointerMap;
 
 /// End of a list.
@@ -120,6 +121,8 @@ struct Slot {
     key: DiskKey,
     guests: List,
     hosts: List,
+    /// A guest request that was given up may be any host request that started up to then.
+    given_up: HostBound,
 }
 
 /// Everything that waits.
@@ -198,6 +201,7 @@ impl Pending {
                 key,
                 guests: EMPTY,
                 hosts: EMPTY,
+                given_up: HostBound(i64::MIN),
             };
             if let Some(free) = self.free.pop() {
                 self.slots[free as usize] = slot;
@@ -273,6 +277,22 @@ impl Pending {
     /// A request that gets no partner.
     pub(super) fn drop_guest(&mut self, guest: u64) {
         self.leave_guest(guest, State::Done);
+    }
+
+    /// A guest request that gets no partner, although host requests that started up to `until` may be it:
+    /// those are no longer certain to be another's where the host lost some.
+    pub(super) fn give_up_guest(&mut self, guest: u64, until: HostBound) {
+        if let Some(slot) = self.place(guest) {
+            let given_up = &mut self.slots[slot as usize].given_up;
+            *given_up = until.max(*given_up);
+        }
+        self.drop_guest(guest);
+    }
+
+    /// Whether a host request with the key of this guest request may be one that was given up.
+    pub(super) fn may_be_given_up(&self, guest: u64, host: &HostRequest) -> bool {
+        self.place(guest)
+            .is_some_and(|slot| host.start_ns.bound() <= self.slots[slot as usize].given_up)
     }
 
     /// A request that gets no partner.

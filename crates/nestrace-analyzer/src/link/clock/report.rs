@@ -98,7 +98,10 @@ impl Pairing {
         if let Some(entry) = self.ties.pending.guests.get(number) {
             let serial = entry.request.serial;
             self.unpaired(serial, reason);
-            self.ties.pending.drop_guest(number);
+            match self.ties.served_until(number) {
+                Some(until) => self.ties.pending.give_up_guest(number, until),
+                None => self.ties.pending.drop_guest(number),
+            }
         }
     }
 

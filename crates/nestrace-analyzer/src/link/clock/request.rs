@@ -113,6 +113,14 @@ pub struct Band {
     pub hi_ns: i64,
 }
 
+/// What either of two bands leaves possible.
+pub(super) fn hull(a: Band, b: Band) -> Band {
+    Band {
+        lo_ns: a.lo_ns.min(b.lo_ns),
+        hi_ns: a.hi_ns.max(b.hi_ns),
+    }
+}
+
 impl Band {
     /// The middle: splits the asymmetry of the ways there and back in half.
     #[must_use]

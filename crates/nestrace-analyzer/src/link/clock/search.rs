@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use super::corridor::{Corridor, exchange};
 use super::envelope::loss_ns;
 use super::pending::DiskKey;
-use super::request::{Band, GuestRequest, HostRequest};
+use super::request::{Band, GuestRequest, HostRequest, hull};
 use crate::model::clocks::{GuestNs, HostBound};
 use crate::model::pointer::PointerMap;
 
@@ -40,6 +40,8 @@ pub(super) struct Wanted {
     pub at_least: u64,
     /// Fastest change of the offset.
     pub rho_ppm: u64,
+    /// The host lost nothing: the only host request that fits is the right one.
+    pub host_whole: bool,
 }
 
 /// An offset that explains the requests.
@@ -110,7 +112,7 @@ fn find_in(guests: &[Sent], hosts: &HostsByKey<'_>, wanted: Wanted) -> Option<Fo
     let mut tried: Vec<Found> = Vec::new();
     for stretch in stretches(guests) {
         for place in places(stretch, hosts, wanted, pad_ns) {
-            tried.extend(try_out(guests, hosts, &place, wanted.rho_ppm));
+            tried.extend(try_out(guests, hosts, &place, wanted));
         }
     }
     let best = *tried
@@ -120,7 +122,13 @@ fn find_in(guests: &[Sent], hosts: &HostsByKey<'_>, wanted: Wanted) -> Option<Fo
     let alone = tried
         .iter()
         .all(|other| best.is_same(other, wanted.rho_ppm) || best.excludes(other));
-    (enough && alone).then_some(best)
+    // Places that are too near to exclude each other are one: the clock may be any of them.
+    let near = tried.iter().filter(|other| !best.excludes(other));
+    let band = near.fold(best.band, |band, other| {
+        let lost_ns = loss_ns(wanted.rho_ppm, best.guest_ns.abs_diff(other.guest_ns));
+        hull(band, padded(other.band, lost_ns))
+    });
+    (enough && alone).then_some(Found { band, ..best })
 }
 
 /// Median width of the intervals, of each guest request the narrowest.
@@ -260,29 +268,53 @@ fn most_covered(edges: &[(i64, i32)], pad_ns: i64) -> Vec<(u32, Band)> {
         open += change;
     }
     peaks.sort_by_key(|(open, band)| (-open, band.lo_ns));
-    let mut chosen: Vec<(i32, Band)> = Vec::new();
+    let mut chosen: Vec<Peak> = Vec::new();
     for (open, band) in peaks {
-        let near = |(_, other): &(i32, Band)| {
-            band.lo_ns.saturating_sub(pad_ns) <= other.hi_ns
-                && other.lo_ns.saturating_sub(pad_ns) <= band.hi_ns
+        let near = |peak: &&mut Peak| {
+            band.lo_ns.saturating_sub(pad_ns) <= peak.top.hi_ns
+                && peak.top.lo_ns.saturating_sub(pad_ns) <= band.hi_ns
         };
-        if !chosen.iter().any(near) {
-            chosen.push((open, band));
+        let mut is_near = false;
+        for peak in chosen.iter_mut().filter(near) {
+            is_near = true;
+            if !outvotes(peak.open, open) {
+                peak.band = hull(peak.band, band);
+            }
         }
-        if chosen.len() == PLACES {
-            break;
+        if !is_near && chosen.len() < PLACES {
+            let top = band;
+            chosen.push(Peak { open, top, band });
         }
     }
     let votes = |open: i32| u32::try_from(open).unwrap_or(0);
     chosen
         .into_iter()
-        .map(|(open, band)| (votes(open), band))
+        .map(|peak| (votes(peak.open), peak.band))
         .collect()
 }
 
+/// A local maximum of the number of open intervals.
+#[derive(Debug)]
+struct Peak {
+    open: i32,
+    top: Band,
+    /// With the others near it that have hardly fewer: the clock may be any of them.
+    band: Band,
+}
+
+/// Whether a place where so many intervals overlap tells that it is not one with `other` of them.
+const fn outvotes(open: i32, other: i32) -> bool {
+    other * 10 <= open * 7
+}
+
 /// Follows the clock from a place over all requests and counts what it explains.
-fn try_out(guests: &[Sent], hosts: &HostsByKey<'_>, place: &Place, rho_ppm: u64) -> Option<Found> {
-    let mut corridor = Corridor::new(rho_ppm);
+fn try_out(
+    guests: &[Sent],
+    hosts: &HostsByKey<'_>,
+    place: &Place,
+    wanted: Wanted,
+) -> Option<Found> {
+    let mut corridor = Corridor::new(wanted.rho_ppm);
     corridor.assume(place.guest_ns, padded(place.band, place.pad_ns));
     let middle = guests.partition_point(|sent| sent.1.issued_ns < place.guest_ns);
     let (before, after) = guests.split_at(middle);
@@ -310,7 +342,7 @@ fn try_out(guests: &[Sent], hosts: &HostsByKey<'_>, place: &Place, rho_ppm: u64)
         if let Some(host) = first {
             found.explained += 1;
             found.last_ns = found.last_ns.max(guest.issued_ns);
-            if second.is_none() {
+            if second.is_none() && wanted.host_whole {
                 corridor.accept(guest, host);
             }
         } else {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::band_history::BandHistory;
 use super::corridor::{Corridor, Window, exchange};
 use super::ended_pieces::EndedPieces;
-use super::request::{Band, GuestRequest, HostRequest};
+use super::request::{Band, GuestRequest, HostRequest, hull};
 use crate::model::clocks::GuestNs;
 
 /// Fastest change of the offset between two uncorrected clocks, parts per million: as much as NTP takes a
@@ -113,14 +113,6 @@ impl Piece {
     /// D of its last request that was reported.
     pub(super) const fn last_ns(&self) -> GuestNs {
         self.last_ns
-    }
-}
-
-/// What either of two bands leaves possible.
-fn hull(a: Band, b: Band) -> Band {
-    Band {
-        lo_ns: a.lo_ns.min(b.lo_ns),
-        hi_ns: a.hi_ns.max(b.hi_ns),
     }
 }
 

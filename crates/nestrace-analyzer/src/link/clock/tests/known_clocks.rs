@@ -382,6 +382,38 @@ fn changes() -> impl Strategy<Value = Vec<(u64, Change)>> {
     })
 }
 
+/// A recording of some milliseconds in which dozens of equal requests are in flight: hardly anything tells one
+/// offset from another.
+fn equal_requests() -> impl Strategy<Value = Load> {
+    let latency = || {
+        let least = prop::sample::select(vec![500u64, 5_000, 50_000, 200_000]);
+        least.prop_flat_map(|least| (Just(least), least..3 * least))
+    };
+    let every_ns = prop::sample::select(vec![5_000u64, 20_000, 60_000, 200_000]);
+    let shape = (every_ns, 1u64..13, 1u32..3, 0u64..300);
+    let times = (latency(), latency(), latency());
+    (any::<u64>(), 100usize..500, times, shape).prop_map(|(seed, n, times, shape)| Load {
+        seed,
+        n,
+        every_ns: shape.0,
+        keys: shape.1,
+        disks: shape.2,
+        flush_per_mille: shape.3,
+        there_ns: times.0,
+        service_ns: times.1,
+        back_ns: times.2,
+        ..Load::default()
+    })
+}
+
+/// Which side loses requests.
+#[derive(Clone, Copy, Debug)]
+enum Loses {
+    None,
+    Guest,
+    Host,
+}
+
 /// A step shows by what comes after it, and a piece by what lies in it.
 fn enough_in_each_piece(load: &Load, clock: &TrueClock, changes: &[(u64, Change)]) -> bool {
     let steps = changes
@@ -439,6 +471,29 @@ proptest! {
         let load = Load { guest_loses_per_mille, host_loses_per_mille, ..load };
         let start = ClockStart { host_lost: !guest, ..ClockStart::default() };
         check(&load, &clock, start);
+    }
+
+    #[test]
+    fn equal_requests_in_flight_make_no_wrong_link(
+        load in equal_requests(),
+        ppm in -500i64..=500,
+        (per_mille, side) in (1u64..150, prop::sample::select(vec![Loses::None, Loses::Guest, Loses::Host])),
+        round_trip in any::<bool>(),
+    ) {
+        let clock = TrueClock::new(0, 1_000_000_000, ppm, &[]);
+        let (guest, host) = match side {
+            Loses::None => (0, 0),
+            Loses::Guest => (per_mille, 0),
+            Loses::Host => (0, per_mille),
+        };
+        let load = Load { guest_loses_per_mille: guest, host_loses_per_mille: host, ..load };
+        let trip = RoundTrip {
+            host_sent_ns: HostNs(HOST_NS),
+            guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+            host_received_ns: HostNs(HOST_NS + 700_000),
+        };
+        let round_trips = if round_trip { vec![trip] } else { vec![] };
+        check(&load, &clock, ClockStart { host_lost: host > 0, round_trips, ..ClockStart::default() });
     }
 
     #[test]
