@@ -10,6 +10,7 @@ mod backup;
 mod bench;
 mod block_device;
 mod block_graph;
+mod block_jobs;
 mod browser;
 mod calls;
 mod context;

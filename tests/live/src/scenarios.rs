@@ -4,10 +4,10 @@
 
 use crate::scenario::Scenario;
 use crate::{
-    agent, bench, block_device, block_graph, calls, cpu, data_set, database, embedding, export,
-    flight, guest_kernels, guest_side, hostile_host, image_names, jobs, kernels, lab, libvirt,
-    modelled_disk, namespaces, newest_kernel, qemu_10, qemu_versions, recognition, replay, report,
-    stacked_devices, stacked_layers, stacks, stuck, survival, top, truth, two_guests,
+    agent, bench, block_device, block_graph, block_jobs, calls, cpu, data_set, database, embedding,
+    export, flight, guest_kernels, guest_side, hostile_host, image_names, jobs, kernels, lab,
+    libvirt, modelled_disk, namespaces, newest_kernel, qemu_10, qemu_versions, recognition, replay,
+    report, stacked_devices, stacked_layers, stacks, stuck, survival, top, truth, two_guests,
     without_functions,
 };
 
@@ -41,6 +41,7 @@ pub fn scenarios() -> Vec<Scenario> {
         image_names::SCENARIO,
         recognition::SCENARIO,
         stuck::SCENARIO,
+        block_jobs::SCENARIO,
         jobs::SCENARIO,
         flight::SCENARIO,
         top::SCENARIO,

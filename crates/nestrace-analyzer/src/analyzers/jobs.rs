@@ -3,7 +3,7 @@
 use nestrace_trace::manifest;
 
 use crate::Analyzer;
-use crate::link::served::{copies_before_write, disk_of_job};
+use crate::link::served::disk_of_job;
 use crate::result::analysis::Job;
 
 /// QEMU's jobs of the guests that are selected.
@@ -17,18 +17,13 @@ pub(super) fn jobs(analyzer: &Analyzer) -> Vec<Job> {
 
 fn described(analyzer: &Analyzer, guest: &manifest::Guest, job: &manifest::Job) -> Job {
     let disk = disk_of_job(guest, job);
-    let alike = guest.jobs.iter();
-    let alike = alike.filter(|it| it.kind == job.kind && disk_of_job(guest, it) == disk);
+    let of_disk = guest.jobs.iter();
+    let of_disk = of_disk.filter(|it| disk_of_job(guest, it) == disk);
     let mut disks = analyzer.images.disks.iter();
     let number = disks.position(|it| it.guest_name == guest.name && Some(it.name.as_str()) == disk);
     let half = number
-        .filter(|_| copies_before_write(job) && alike.count() == 1)
-        .and_then(|number| {
-            analyzer
-                .host
-                .as_ref()?
-                .backup_of(u32::try_from(number).ok()?)
-        });
+        .filter(|_| of_disk.count() == 1)
+        .and_then(|number| analyzer.host.as_ref()?.job_of(u32::try_from(number).ok()?));
     let after_start = |mono_ns: u64| mono_ns.saturating_sub(analyzer.start_ns());
     Job {
         guest: guest.name.clone(),

@@ -71,6 +71,12 @@ impl Images {
         a == b || key(a).is_some() && key(a) == key(b)
     }
 
+    /// Whether an event of file I/O is on the file of an image.
+    pub(crate) fn is_on(&self, event: &Event, image: u32) -> bool {
+        let image = self.images.get(image as usize);
+        image.is_some_and(|it| (it.about.inode, it.about.dev) == (event.inode, event.owner_dev))
+    }
+
     /// All images that are one file with this one.
     pub(super) fn of_same_file(&self, image: u32) -> impl Iterator<Item = (u32, &ImageState)> {
         let all = (0u32..).zip(&self.images);

@@ -126,13 +126,16 @@ impl Disks<'_> {
 
 /// Whether the recording has no function of a guest's QEMU, but its file I/O: what knows no probes has what its events say.
 pub(crate) fn has_no_functions(manifest: &Manifest, guest: &str) -> bool {
-    let attached = |source: Source, guest: Option<&str>| {
-        let mut probes = manifest.probes.iter();
-        probes.any(|probe| {
-            probe.source == source.name() && (guest.is_none() || probe.guest.as_deref() == guest)
-        })
-    };
-    attached(Source::File, None) && !attached(Source::Qemu, Some(guest))
+    let mut probes = manifest.probes.iter();
+    probes.any(|probe| probe.source == Source::File.name()) && !has_functions(manifest, guest)
+}
+
+/// Whether probes were on functions of a guest's QEMU.
+pub(crate) fn has_functions(manifest: &Manifest, guest: &str) -> bool {
+    manifest
+        .probes
+        .iter()
+        .any(|probe| probe.source == Source::Qemu.name() && probe.guest.as_deref() == Some(guest))
 }
 
 impl Qemu {

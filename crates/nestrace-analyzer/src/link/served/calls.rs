@@ -9,6 +9,7 @@
 use nestrace_abi::flags::op;
 
 use super::clusters::{Clusters, GuestRange};
+use super::jobs::Copying;
 use crate::follow::image::Images;
 use crate::follow::qemu::Call;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};
@@ -136,15 +137,15 @@ pub(super) struct Calls {
     ended_with_call: PointerMap<u64, ()>,
     /// Disks with a sync by QEMU after every write.
     writes_through: Vec<bool>,
-    /// Disks that QEMU did a backup of: no request of the guest asked for what it reads for that.
-    with_backup: Vec<bool>,
+    /// How QEMU copies each disk: no request of the guest asked for what it reads for that.
+    copied: Vec<Option<Copying>>,
 }
 
 impl Calls {
-    pub(super) fn new(writes_through: Vec<bool>, with_backup: Vec<bool>) -> Self {
+    pub(super) fn new(writes_through: Vec<bool>, copied: Vec<Option<Copying>>) -> Self {
         Self {
             writes_through,
-            with_backup,
+            copied,
             ..Self::default()
         }
     }
@@ -216,7 +217,7 @@ impl Calls {
     ) -> Option<((u32, u64), bool)> {
         let ranges = clusters.guest_ranges(file.image, file.offset, file.bytes);
         let mut best: Vec<(Fit, &OpenCall)> = Vec::new();
-        let is_copied = file.op == op::READ && self.has_backup(disks);
+        let is_copied = file.op == op::READ && self.is_copied(disks, Copying::BeforeWrite);
         for call in self.in_flight(file, disks) {
             // A backup reads the old data before the guest's write.
             if is_copied && call.call.what != What::Read {
@@ -296,13 +297,18 @@ impl Calls {
         }
     }
 
-    /// A file I/O ended: it goes to its call, or to those that could have waited for it.
+    /// A file I/O ended: it goes to its call, or to those that could have waited for it; `is_copy`: it writes what a job has
+    /// read.
     pub(super) fn file_ended(
         &mut self,
         file: &FileIoSpan,
+        is_copy: bool,
         clusters: &mut Clusters,
         images: &Images,
     ) -> Fate {
+        if is_copy && !self.of_file.contains_key(&file.serial) {
+            return Fate::NoCall;
+        }
         let decided = self.of_file.contains_key(&file.serial)
             || self.ended_with_call.contains_key(&file.serial);
         if !decided {
@@ -324,9 +330,11 @@ impl Calls {
         if keys.is_empty() && self.is_data_of_unaccounted(file, &disks) {
             return Fate::Unaccounted;
         }
-        // Data that a backup reads is no table of the image.
+        // Data that a job reads is no table of the image.
+        let any = [Copying::BeforeWrite, Copying::Up, Copying::Along];
+        let has_job = any.iter().any(|how| self.is_copied(&disks, *how));
         let is_copied = file.op == op::READ
-            && self.has_backup(&disks)
+            && has_job
             && clusters.holds_data(file.image, file.offset, file.bytes) == Some(true);
         let (how, keys) = if keys.is_empty() && !is_copied && !clusters.is_raw(file.image) {
             (How::Metadata, self.who_could_wait(file, &disks))
@@ -334,7 +342,12 @@ impl Calls {
             (how, keys)
         };
         let several = keys.len() > 1;
-        let ambiguous = several && how == How::Metadata;
+        // A job reads clusters that are in no map yet, and one that copies into the image writes tables, too.
+        let may_be_of_job = match file.op {
+            op::READ => has_job,
+            _ => self.is_copied(&disks, Copying::Up),
+        };
+        let ambiguous = how == How::Metadata && (several || may_be_of_job);
         for key in &keys {
             self.tie(*key, file, how, several, ambiguous);
         }
@@ -407,9 +420,9 @@ impl Calls {
         }
     }
 
-    fn has_backup(&self, disks: &[u32]) -> bool {
+    fn is_copied(&self, disks: &[u32], how: Copying) -> bool {
         let mut disks = disks.iter();
-        disks.any(|disk| self.with_backup.get(*disk as usize) == Some(&true))
+        disks.any(|disk| self.copied.get(*disk as usize) == Some(&Some(how)))
     }
 
     fn is_unaccounted(&self, file: &FileIoSpan, disks: &[u32]) -> bool {

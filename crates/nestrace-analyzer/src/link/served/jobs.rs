@@ -1,10 +1,16 @@
-//! What QEMU's backup copies, and which of the guest's writes had to wait for it.
+//! What QEMU's jobs copy, and which of the guest's writes had to wait for them.
 //!
-//! Before a guest's write changes what was not copied yet, QEMU reads the old data from the image into a buffer of its own,
-//! writes this buffer to the backup's target, and only then lets the guest's write go on (`block/copy-before-write.c`,
-//! `block/block-copy.c`). So a read of the image that no guest's request asked for, and a write of the same buffer to
-//! another file after it, are a copy; a write of the guest into the range that was read, which was there before the copy
-//! ended and whose own file I/O began after that, has waited for it. Nothing else is called a wait for a job.
+//! A job reads data of an image into a buffer of its own and writes this buffer to another file. So a read that no guest's
+//! request asked for, and a write of the same buffer after it, are a copy. A guest's write has waited for a job in these
+//! cases, and nothing else is called a wait for a job:
+//!
+//! - **Backup.** Before a guest's write changes what was not copied yet, QEMU copies the old data, and only then lets the
+//!   guest's write go on (`block/copy-before-write.c`, `block/block-copy.c`). The write goes into the range that was read,
+//!   was there before the copy ended, and its own file I/O began after that.
+//! - **Stream.** What is copied up into the image is locked meanwhile (`bdrv_co_do_copy_on_readv`): as for a backup, by the
+//!   place on the guest's disk.
+//! - **Mirror with `write-blocking`.** QEMU writes the guest's data to the image, then the same buffer to the target, and
+//!   only then ends the request (`bdrv_mirror_top_do_write`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,6 +18,7 @@ use nestrace_abi::{Kind, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{Guest, Job, Manifest};
 
+use super::clusters::Clusters;
 use crate::follow::image::Images;
 use crate::measure::histogram::Histogram;
 use crate::model::actor::Actors;
@@ -27,12 +34,37 @@ const MAX_COPIES: usize = 4096;
 const MAX_READS: usize = 4096;
 /// Writes in flight.
 const MAX_WRITES: usize = 1 << 16;
+/// Ended writes of a guest that are remembered: those that a request waits for end shortly before it.
+const MAX_SENT: usize = 4096;
 
 /// What a job did on a disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobHalf {
     pub copies: JobCopies,
     pub waits: JobWaits,
+}
+
+/// How QEMU copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copying {
+    /// To another file, before the guest's write.
+    BeforeWrite,
+    /// From the images below into the image itself.
+    Up,
+    /// To another file, with the guest's writes or after them.
+    Along,
+}
+
+impl Copying {
+    /// `None` for what is no copy of a disk's data.
+    fn of(job: &Job) -> Option<Self> {
+        match job.kind.as_str() {
+            "backup" => Some(Self::BeforeWrite),
+            "stream" => Some(Self::Up),
+            "mirror" | "commit" => Some(Self::Along),
+            _ => None,
+        }
+    }
 }
 
 /// What is known of a write in flight.
@@ -49,6 +81,7 @@ struct Read {
     image: u32,
     offset: u64,
     bytes: u64,
+    on_disk: Option<(u64, u64)>,
     start_ns: u64,
     end_ns: u64,
     /// Bytes of the buffer that writes to other files have taken, and those of them that have ended.
@@ -63,6 +96,8 @@ struct Copied {
     image: u32,
     offset: u64,
     bytes: u64,
+    /// Where it lies on the guest's disk, from and to.
+    on_disk: Option<(u64, u64)>,
     start_ns: u64,
     end_ns: u64,
 }
@@ -73,6 +108,30 @@ impl Copied {
             && self.offset < file.offset.saturating_add(file.bytes)
             && file.offset < self.offset.saturating_add(self.bytes)
     }
+
+    fn is_under(&self, request: &Span) -> bool {
+        self.on_disk.is_some_and(|(from, to)| {
+            from < request.offset.saturating_add(request.bytes) && request.offset < to
+        })
+    }
+}
+
+/// A write of QEMU's, to whatever file.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    guest: u32,
+    buffer: u64,
+    bytes: u64,
+    start_ns: u64,
+    end_ns: u64,
+}
+
+/// Data of a request that was written to its image.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    pub buffer: u64,
+    pub bytes: u64,
+    pub end_ns: u64,
 }
 
 /// What is known of a guest's QEMU.
@@ -82,20 +141,23 @@ struct OfGuest {
     reads: BTreeMap<u64, Read>,
     /// In the order of their ends.
     copies: VecDeque<Copied>,
+    /// In the order of their ends, where QEMU mirrors a disk.
+    sent: VecDeque<Sent>,
+    has_mirror: bool,
 }
 
 /// Sums of a disk.
 #[derive(Debug, Default)]
 struct OfDisk {
-    /// QEMU did a backup of it.
-    has_backup: bool,
+    /// What a job of QEMU's did with it.
+    copying: Option<Copying>,
     bytes: u64,
     read: Histogram,
     write: Histogram,
     waits: Histogram,
 }
 
-/// The backups of all guests.
+/// The jobs of all guests.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     guests: Vec<OfGuest>,
@@ -103,6 +165,8 @@ pub(super) struct Jobs {
     disks: Vec<OfDisk>,
     /// Writes in flight that take from a read's buffer: guest, buffer, bytes.
     writes: HashMap<WriteKey, (u32, u64, u64)>,
+    /// Writes in flight of guests with a mirror.
+    sent: HashMap<WriteKey, Sent>,
     has_any: bool,
 }
 
@@ -115,52 +179,64 @@ pub(crate) fn disk_of_job<'m>(guest: &'m Guest, job: &'m Job) -> Option<&'m str>
     job.disk.as_deref().or_else(only)
 }
 
-/// Whether a job copies before the guest's writes.
-pub(crate) fn copies_before_write(job: &Job) -> bool {
-    job.kind == "backup"
-}
-
 impl Jobs {
     pub(super) fn new(manifest: &Manifest, images: &Images) -> Self {
         let guests = &manifest.topology.guests;
         let disk = |number: usize| {
             let disk = images.disks.get(number)?;
             let guest = guests.get(disk.guest as usize)?;
-            let mut jobs = guest.jobs.iter().filter(|job| copies_before_write(job));
-            let is_its = |job: &Job| disk_of_job(guest, job) == Some(disk.name.as_str());
+            let is_its = |job: &&Job| disk_of_job(guest, job) == Some(disk.name.as_str());
             Some(OfDisk {
-                has_backup: jobs.any(is_its),
+                copying: guest.jobs.iter().filter(is_its).find_map(Copying::of),
                 ..OfDisk::default()
             })
         };
         let disks: Vec<OfDisk> = (0..images.disks.len())
             .map(|number| disk(number).unwrap_or_default())
             .collect();
+        let of_guest = |guest: &Guest| OfGuest {
+            has_mirror: guest.jobs.iter().any(|job| job.kind == "mirror"),
+            ..OfGuest::default()
+        };
         Self {
-            guests: guests.iter().map(|_| OfGuest::default()).collect(),
-            has_any: disks.iter().any(|disk| disk.has_backup),
+            guests: guests.iter().map(of_guest).collect(),
+            has_any: disks.iter().any(|disk| disk.copying.is_some()),
             disks,
-            writes: HashMap::new(),
+            ..Self::default()
         }
     }
 
-    /// Whether QEMU did a backup of one of these disks.
-    pub(super) fn has_backup(&self, disks: &[u32]) -> bool {
-        let has = |disk: &u32| {
-            self.disks
-                .get(*disk as usize)
-                .is_some_and(|it| it.has_backup)
-        };
-        self.has_any && disks.iter().any(has)
+    /// What a job of QEMU's did with this disk.
+    pub(super) fn copying(&self, disk: u32) -> Option<Copying> {
+        self.disks.get(disk as usize)?.copying
     }
 
-    /// A file I/O on an image has ended; `is_unasked`: no request of the guest asked for it.
-    pub(super) fn file_ended(&mut self, file: &FileIoSpan, is_unasked: bool, images: &Images) {
+    /// Whether a file I/O writes what a job has read.
+    pub(super) fn is_copy(&self, file: &FileIoSpan) -> bool {
+        let Some(guest) = self.guests.get(file.guest as usize) else {
+            return false;
+        };
+        let read = guest.reads.range(..=file.buffer).next_back();
+        file.op == op::WRITE
+            && read.is_some_and(|(start, read)| file.buffer < start.saturating_add(read.bytes))
+    }
+
+    /// A file I/O on an image has ended; `is_unasked`: it is not certain that a request of the guest asked for it.
+    pub(super) fn file_ended(
+        &mut self,
+        file: &FileIoSpan,
+        is_unasked: bool,
+        images: &Images,
+        clusters: &Clusters,
+    ) {
         if !self.has_any || file.op != op::READ || file.buffer == 0 || file.bytes == 0 {
             return;
         }
         let disks = images.disks_of(ImageId(file.image), GuestId(file.guest));
-        let is_copied = is_unasked && file.end == FileEnd::Done && self.has_backup(&disks);
+        let is_copied = is_unasked
+            && file.end == FileEnd::Done
+            && disks.iter().any(|disk| self.copying(*disk).is_some());
+        let ranges = || clusters.guest_ranges(file.image, file.offset, file.bytes);
         let Some(guest) = self.guests.get_mut(file.guest as usize) else {
             return;
         };
@@ -177,6 +253,7 @@ impl Jobs {
                 image: file.image,
                 offset: file.offset,
                 bytes: file.bytes,
+                on_disk: ranges().first().map(|range| (range.start, range.end)),
                 start_ns: file.start_ns,
                 end_ns: file.end_ns,
                 taken: 0,
@@ -201,20 +278,31 @@ impl Jobs {
             Kind::DioComplete => (WriteKey::Aio(AioKey::of_direct_io(event)), false),
             _ => return,
         };
-        let before = self.writes.remove(&key);
+        let (before, sent) = (self.writes.remove(&key), self.sent.remove(&key));
         if begins {
-            self.write_began(key, event);
-        } else if let Some(write) = before {
-            let has_failed = match kind {
-                Kind::DioComplete => event.errno() != 0,
-                _ => event.result() < 0,
-            };
+            self.write_began(key, event, images);
+            return;
+        }
+        let has_failed = match kind {
+            Kind::DioComplete => event.errno() != 0,
+            _ => event.result() < 0,
+        };
+        if let Some(sent) = sent.filter(|_| !has_failed)
+            && let Some(guest) = self.guests.get_mut(sent.guest as usize)
+        {
+            if guest.sent.len() >= MAX_SENT {
+                guest.sent.pop_front();
+            }
+            let end_ns = event.ts_ns;
+            guest.sent.push_back(Sent { end_ns, ..sent });
+        }
+        if let Some(write) = before {
             self.write_ended(write, has_failed, event.ts_ns, images);
         }
     }
 
     /// A write takes from a buffer that a read has filled.
-    fn write_began(&mut self, key: WriteKey, event: &Event) {
+    fn write_began(&mut self, key: WriteKey, event: &Event, images: &Images) {
         let buffer = event.first_buffer();
         if event.sub != op::WRITE || buffer == 0 || self.writes.len() >= MAX_WRITES {
             return;
@@ -222,10 +310,25 @@ impl Jobs {
         let Some(guest) = self.guests.get_mut(event.dev as usize) else {
             return;
         };
+        if guest.has_mirror && self.sent.len() < MAX_WRITES {
+            let sent = Sent {
+                guest: event.dev,
+                buffer,
+                bytes: event.bytes,
+                start_ns: event.ts_ns,
+                end_ns: 0,
+            };
+            self.sent.insert(key, sent);
+        }
         let Some((start, read)) = guest.reads.range_mut(..=buffer).next_back() else {
             return;
         };
         let is_within = buffer.saturating_add(event.bytes) <= start.saturating_add(read.bytes);
+        // A table of the image that is written back.
+        let is_same_place = event.offset == read.offset.saturating_add(buffer - start);
+        if is_same_place && images.is_on(event, read.image) {
+            return;
+        }
         if !is_within || event.bytes == 0 || event.ts_ns < read.end_ns {
             return;
         }
@@ -267,6 +370,7 @@ impl Jobs {
             image: read.image,
             offset: read.offset,
             bytes: read.bytes,
+            on_disk: read.on_disk,
             start_ns: read.start_ns,
             end_ns: ts_ns,
         });
@@ -279,38 +383,65 @@ impl Jobs {
         }
     }
 
-    /// For a write of the guest with its file I/O below it: when it waited for a copy, as children of its span.
-    pub(super) fn waits(&self, guest: u32, disk: u32, span: &Span) -> Vec<Span> {
-        let Some(of_guest) = self.guests.get(guest as usize) else {
+    /// For a write of the guest with its file I/O below it: when it waited for a copy, as children of its span. `written` is
+    /// its own data, by what is known of its file I/O.
+    pub(super) fn waits(
+        &self,
+        guest: u32,
+        disk: u32,
+        span: &Span,
+        written: impl Iterator<Item = Written> + Clone,
+    ) -> Vec<Span> {
+        let of_guest = self.guests.get(guest as usize);
+        let Some((of_guest, copying)) = of_guest.zip(self.copying(disk)) else {
             return Vec::new();
         };
         if !matches!(span.what, What::Write | What::Discard) {
             return Vec::new();
         }
-        let mut waits: Vec<Span> = Vec::new();
-        let late = of_guest.copies.iter().rev();
-        for copy in late.take_while(|copy| copy.end_ns > span.start_ns) {
-            let own = |file: &&Span| {
-                file.layer == Layer::FileIo && copy.end_ns <= file.start_ns && copy.touches(file)
-            };
-            if span.children.iter().any(|file| own(&file)) {
-                waits.push(Span {
-                    layer: Layer::QemuJob,
-                    start_ns: copy.start_ns.max(span.start_ns),
-                    end_ns: copy.end_ns,
-                    offset: copy.offset,
-                    bytes: copy.bytes,
-                    what: What::Other,
-                    // It may have begun for another request, or for the job itself.
-                    shared: true,
-                    place: disk,
-                    below: Below::Nothing,
-                    actors: Actors::default(),
-                    children: Vec::new(),
-                });
-            }
+        let wait = |start_ns: u64, end_ns: u64, offset: u64, bytes: u64| Span {
+            layer: Layer::QemuJob,
+            start_ns: start_ns.max(span.start_ns),
+            end_ns,
+            offset,
+            bytes,
+            what: What::Other,
+            // It may have begun for another request, or for the job itself.
+            shared: true,
+            place: disk,
+            below: Below::Nothing,
+            actors: Actors::default(),
+            children: Vec::new(),
+        };
+        if copying == Copying::Along {
+            let late = of_guest.sent.iter().rev();
+            let late = late.take_while(|sent| sent.end_ns > span.start_ns);
+            let mirrored = late.filter(|sent| sent.end_ns <= span.end_ns);
+            let waits = mirrored.filter_map(|sent| {
+                let is_same = |own: &Written| {
+                    own.buffer == sent.buffer
+                        && own.bytes == sent.bytes
+                        && own.end_ns <= sent.start_ns
+                };
+                let own = written.clone().find(is_same)?;
+                Some(wait(own.end_ns, sent.end_ns, span.offset, sent.bytes))
+            });
+            return waits.collect();
         }
-        waits
+        let own = |copy: &Copied| {
+            span.children.iter().any(|file| {
+                let is_there = match copying {
+                    Copying::Up => copy.is_under(span),
+                    _ => copy.touches(file),
+                };
+                file.layer == Layer::FileIo && copy.end_ns <= file.start_ns && is_there
+            })
+        };
+        let late = of_guest.copies.iter().rev();
+        late.take_while(|copy| copy.end_ns > span.start_ns)
+            .filter(|copy| own(copy))
+            .map(|copy| wait(copy.start_ns, copy.end_ns, copy.offset, copy.bytes))
+            .collect()
     }
 
     /// A request of the guest has waited.
@@ -328,14 +459,19 @@ impl Jobs {
     /// Events were lost: a buffer may have been used for something else meanwhile.
     pub(super) fn interrupted(&mut self) {
         self.writes.clear();
+        self.sent.clear();
         for guest in &mut self.guests {
             guest.reads.clear();
+            guest.sent.clear();
         }
     }
 
-    /// What its backup did on a disk; `None` where there was none.
+    /// What a job did on a disk; `None` where there was none.
     pub(super) fn finish(&self, disk: u32) -> Option<JobHalf> {
-        let disk = self.disks.get(disk as usize).filter(|it| it.has_backup)?;
+        let disk = self
+            .disks
+            .get(disk as usize)
+            .filter(|it| it.copying.is_some())?;
         Some(JobHalf {
             copies: JobCopies {
                 n: disk.read.n(),

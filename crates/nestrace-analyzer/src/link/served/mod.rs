@@ -45,8 +45,8 @@ use deferred::DeferredWork;
 use host_bios::HostBios;
 pub(crate) use host_bytes::DiskOnHost;
 use host_bytes::{HostBytes, InImage};
-use jobs::Jobs;
-pub(crate) use jobs::{JobHalf, copies_before_write, disk_of_job};
+pub(crate) use jobs::{JobHalf, disk_of_job};
+use jobs::{Jobs, Written};
 use stack_meter::StackMeters;
 use stacked::Stacked;
 
@@ -116,6 +116,8 @@ pub(crate) struct HostSide {
     disks: Vec<DiskFacts>,
     /// By guest: events of its QEMU were seen.
     qemu_seen: Vec<bool>,
+    /// Guests with probes on their QEMU's functions: what the guest asks for is seen.
+    with_functions: Vec<bool>,
     /// By guest: no function of its QEMU was probed.
     without_functions: Vec<bool>,
     block_events: u64,
@@ -137,10 +139,10 @@ impl HostSide {
             matches!(cache, Some("writethrough" | "directsync"))
         };
         let jobs = Jobs::new(manifest, images);
-        let with_backup = |number| jobs.has_backup(&[number]);
-        let with_backup = (0..).map(with_backup).take(images.disks.len()).collect();
+        let copied = (0..).map(|number| jobs.copying(number));
+        let copied = copied.take(images.disks.len()).collect();
         Self {
-            calls: Calls::new(numbers.clone().map(writes_through).collect(), with_backup),
+            calls: Calls::new(numbers.clone().map(writes_through).collect(), copied),
             jobs,
             clusters: Clusters::new(images, maps),
             host_bios: HostBios::default(),
@@ -159,6 +161,11 @@ impl HostSide {
                 })
                 .collect(),
             qemu_seen: vec![false; topology.guests.len()],
+            with_functions: topology
+                .guests
+                .iter()
+                .map(|guest| qemu::has_functions(manifest, &guest.name))
+                .collect(),
             without_functions: topology
                 .guests
                 .iter()
@@ -264,7 +271,10 @@ impl HostSide {
     }
 
     fn file_ended(&mut self, file: &FileIoSpan, images: &Images) {
-        let fate = self.calls.file_ended(file, &mut self.clusters, images);
+        let is_copy = self.jobs.is_copy(file);
+        let fate = self
+            .calls
+            .file_ended(file, is_copy, &mut self.clusters, images);
         if file.end == FileEnd::Refused {
             return;
         }
@@ -280,8 +290,11 @@ impl HostSide {
             self.bytes.asked(file.image, file.pages(), images);
         }
         let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
-        let of_job = qemu_seen && fate == Fate::NoCall;
-        self.jobs.file_ended(file, of_job, images);
+        let is_recorded = qemu_seen || self.with_functions.get(file.guest as usize) == Some(&true);
+        let of_job = is_recorded && fate == Fate::NoCall;
+        let may_be_of_job = of_job || fate == Fate::Ambiguous;
+        self.jobs
+            .file_ended(file, may_be_of_job, images, &self.clusters);
         if let Some(disk) = images.disk_of(file.image) {
             let image = ImageOf {
                 disk,
@@ -391,7 +404,17 @@ impl HostSide {
             actors: Actors::of(Actor::host(ended.tid), Actor::host(ended.end_tid)),
             children,
         };
-        let waits = self.jobs.waits(ended.guest, disk, &span);
+        let files = calls.iter().flat_map(|call| &call.files);
+        let data = files.filter(|tied| tied.how == How::Data);
+        let data = data.filter_map(|tied| tied.span.as_ref());
+        let written = data
+            .filter(|file| file.op == op::WRITE)
+            .map(|file| Written {
+                buffer: file.buffer,
+                bytes: file.bytes,
+                end_ns: file.end_ns,
+            });
+        let waits = self.jobs.waits(ended.guest, disk, &span, written);
         span.children.extend(waits);
         tree::clip_children(&mut span);
         Some(Served {
@@ -497,8 +520,8 @@ impl HostSide {
         self.bytes.finish(disk, images)
     }
 
-    /// What QEMU's backup of a disk did; `None` where there was none.
-    pub(crate) fn backup_of(&self, disk: u32) -> Option<JobHalf> {
+    /// What QEMU's job did with a disk; `None` where there was none.
+    pub(crate) fn job_of(&self, disk: u32) -> Option<JobHalf> {
         self.jobs.finish(disk)
     }
 

@@ -31,14 +31,14 @@ pub struct Job {
     pub first_seen_ns: u64,
     /// When it was seen last, after the recording's begin.
     pub last_seen_ns: u64,
-    /// What it copied while recording, its own I/O apart from the guest's; `null` where that was not recorded, where it is no
-    /// backup, and where several backups of the disk cannot be distinguished.
+    /// What it copied while recording, its own I/O apart from the guest's; `null` where that was not recorded, where it
+    /// copies nothing, and where several jobs of the disk cannot be distinguished.
     pub copies: Option<JobCopies>,
     /// The guest's requests that had to wait for it; `null` where [`Self::copies`] is.
     pub guest_waits: Option<JobWaits>,
 }
 
-/// Copies from an image to a backup's target.
+/// Copies from an image to another file, or from a backing file into the image.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
