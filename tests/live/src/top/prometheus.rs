@@ -276,8 +276,9 @@ fn rules(
     case.equal("alert rules", all.len(), RULES.matches("- alert:").count());
     for rule in all {
         // The slow disk has been slow, and not for long.
+        let of_slow = [of_slow];
         let states: &[&str] = match rule["name"].as_str() {
-            Some("GuestDiskSlow") => &["pending"],
+            Some("GuestDiskSlow") => &of_slow,
             // The kernel keeps an end from all programs now and then, and not for long.
             Some("NestraceLosesEvents") => &["inactive", "pending"],
             _ => &["inactive"],
