@@ -9,7 +9,7 @@ use nestrace_abi::histogram::{BUCKETS, FIRST_POWER, upper_bound_ns};
 use crate::series::counts;
 use crate::snapshot::LayerSums;
 
-/// The coarsest schema with narrower buckets than those of the probes, no two of which share one then: 16 for a power of two.
+/// 16 buckets for a power of two: the coarsest schema with narrower buckets than the probes, so that no two share one.
 pub const SCHEMA: i8 = 4;
 /// What is shorter counts in the zero bucket: it is the first bucket of the probes.
 pub const ZERO_THRESHOLD_NS: u64 = 1 << FIRST_POWER;

@@ -34,11 +34,14 @@ const COUNT: &str = "nestrace_io_seconds_count";
 
 /// Where the manager's program is.
 const MANAGER: &str = "/lib/systemd/systemd";
-/// Where systemd looks for its own running on the machine; a manager for users asks for it.
-const START: &str = "mkdir -p /run/systemd && mount --make-rprivate / && mount -t tmpfs none /run/systemd \
-                     && mkdir /run/systemd/system && exec \"$0\" --user --unit=basic.target --log-target=console";
-/// Groups of processes that a manager makes below its own.
-const GROUPS: [&str; 2] = ["app.slice", "init.scope"];
+/// Puts itself into groups of its own, since a manager moves all processes of its group; makes what systemd looks for to see that it
+/// runs the machine, since a manager for users asks for that; and becomes the manager.
+const START: &str = r#"
+for tree in /sys/fs/cgroup /sys/fs/cgroup/*; do
+    [ -f "$tree/cgroup.procs" ] && mkdir "$tree/$1" && echo $$ > "$tree/$1/cgroup.procs"
+done
+mkdir -p /run/systemd && mount --make-rprivate / && mount -t tmpfs none /run/systemd && mkdir /run/systemd/system &&
+exec "$0" --user --unit=basic.target --log-target=console"#;
 
 /// What a process of the unit tries, and what the shell has to see then.
 const ATTEMPTS: [(&str, &str, Outcome); 15] = [
@@ -110,8 +113,8 @@ impl Outcome {
 struct Manager {
     child: Child,
     folder: TempDir,
-    /// Groups that were not there before.
-    groups: Vec<PathBuf>,
+    /// The name of its groups of processes.
+    group: String,
 }
 
 impl Manager {
@@ -125,13 +128,10 @@ impl Manager {
         for target in ["basic", "shutdown", "exit"] {
             fs::write(units.join(format!("{target}.target")), "[Unit]\n")?;
         }
-        let groups = groups()
-            .into_iter()
-            .filter(|group| !group.exists())
-            .collect();
+        let group = format!("nestrace-unit-{}", std::process::id());
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "sh", "-c", START, MANAGER])
+            .args(["--mount", "sh", "-c", START, MANAGER, &group])
             .env("XDG_RUNTIME_DIR", folder.path().join("run"))
             .env("SYSTEMD_UNIT_PATH", &units)
             .stdin(Stdio::null())
@@ -141,7 +141,7 @@ impl Manager {
         let manager = Self {
             child: command.spawn().context("start systemd's manager")?,
             folder,
-            groups,
+            group,
         };
         let deadline = Instant::now() + PATIENCE;
         while manager.control(&["is-active", "basic.target"]).is_err() {
@@ -217,23 +217,24 @@ impl Drop for Manager {
         let _ = self.control(&["stop", SERVE, SHELL]);
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Those of what it had started go first.
-        for group in &self.groups {
-            let _ = fs::remove_dir(group);
+        let trees = fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten();
+        let root = std::iter::once(PathBuf::from("/sys/fs/cgroup"));
+        for tree in root.chain(trees.map(|tree| tree.path())) {
+            remove_group(&tree.join(&self.group));
         }
     }
 }
 
-fn groups() -> Vec<PathBuf> {
-    let trees = fs::read_dir("/sys/fs/cgroup")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let trees = trees.map(|tree| tree.path());
-    let root = std::iter::once(PathBuf::from("/sys/fs/cgroup"));
-    root.chain(trees)
-        .flat_map(|tree| GROUPS.map(|group| tree.join(group)))
-        .collect()
+/// Removes a group of processes with those below it.
+fn remove_group(group: &Path) {
+    let inside = fs::read_dir(group).into_iter().flatten().flatten();
+    for entry in inside.filter(|entry| entry.path().is_dir()) {
+        remove_group(&entry.path());
+    }
+    let _ = fs::remove_dir(group);
 }
 
 fn samples(address: &Address) -> anyhow::Result<Samples> {
@@ -258,6 +259,8 @@ pub fn unit(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result
     let programs = [("systemctl", "systemd"), ("capsh", "libcap2-bin")];
     packages::install_programs(&programs, |line| ctx.progress.say(line))?;
     let guest = slow_disk::boot(ctx, host, "unit", (FAST, SLOW))?;
+    let group_of_first = || fs::read_to_string("/proc/1/cgroup");
+    let group_before = group_of_first()?;
     let manager = Manager::start()?;
     let serve = |listen: &str| {
         let program = ctx.nestrace.display();
@@ -308,6 +311,7 @@ pub fn unit(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result
     manager.control(&["stop", SERVE])?;
     let result = manager.control(&["show", SERVE, "-p", "Result", "--value"])?;
     case.equal("it ends well", result.trim(), "success");
+    case.equal("others' groups", group_of_first()?, group_before);
     Ok(())
 }
 
