@@ -33,7 +33,7 @@ static SUMS: Array<Sum, 1, MMAPABLE> = Array::new();
 static SUM_BACKENDS: HashMap<IoKey, u32, 4096> = HashMap::new();
 
 #[btf_map]
-static SUM_POOL: Array<[u64; SUM_POOL_PLACES], 1> = Array::new();
+static SUM_POOL: Array<u64, { SUM_POOL_PLACES + 1 }, MMAPABLE> = Array::new();
 
 #[btf_map]
 static SUM_IMAGES: HashMap<InodeKey, u32, 4096> = HashMap::new();
@@ -46,8 +46,9 @@ static SUMS_SINCE: Array<u64, 1> = Array::new();
 
 /// bpf_map_update_elem does not replace an element.
 const BPF_NOEXIST: u64 = 1;
-/// Free places of the pool that are looked at before a BlockBackend goes without.
-const MAX_LOOKS: usize = SUM_POOL_PLACES;
+
+/// How often a program tries to get a place of the pool of its own, while others do.
+const MAX_TRIES: u32 = 64;
 
 /// REQ_OP_* of the kernel, the same from 5.10 to 7.3.
 mod req_op {
@@ -224,25 +225,34 @@ fn slot_of_backend(stats: u64, guest: u32) -> Option<u32> {
     if let Some(slot) = unsafe { SUM_BACKENDS.get(&key) } {
         return Some(*slot);
     }
-    let pool = SUM_POOL.get_ptr_mut(0)?;
-    let mut at = 0;
-    while at < MAX_LOOKS {
-        // SAFETY: within the map's value; volatile, because others take from it at once.
-        let free = unsafe { (&raw mut *pool).cast::<u64>().add(at) };
-        // SAFETY: as above.
-        let there = unsafe { read_volatile(free) };
-        if there != 0 {
+    let slot = (taken_from_pool()? - 1) as u32;
+    let _ = SUM_BACKENDS.insert(&key, &slot, 0);
+    Some(slot)
+}
+
+/// Puts this into a word that others change at once; whether it was still the word that was seen.
+#[inline(always)]
+fn replace(word: *mut u64, seen: u64, by: u64) -> bool {
+    // SAFETY: the callers' words are values of maps, which are valid for the program's run.
+    unsafe { atomic_cxchg::<u64, { AtomicOrdering::Relaxed }, { AtomicOrdering::Relaxed }>(word, seen, by).1 }
+}
+
+/// A slot and 1 of the pool.
+#[inline(always)]
+fn taken_from_pool() -> Option<u64> {
+    let next = SUM_POOL.get_ptr_mut(SUM_POOL_PLACES as u32)?;
+    let mut tries = 0;
+    while tries < MAX_TRIES {
+        // SAFETY: the map's value; volatile, because others change it at once.
+        let at = unsafe { read_volatile(next) };
+        if replace(next, at, at.wrapping_add(1)) {
+            let place = SUM_POOL.get_ptr_mut(at as u32 % SUM_POOL_PLACES as u32)?;
             // SAFETY: as above.
-            let (_, is_ours) = unsafe {
-                atomic_cxchg::<u64, { AtomicOrdering::Relaxed }, { AtomicOrdering::Relaxed }>(free, there, 0)
-            };
-            if is_ours {
-                let slot = (there - 1) as u32;
-                let _ = SUM_BACKENDS.insert(&key, &slot, 0);
-                return Some(slot);
-            }
+            let there = unsafe { read_volatile(place) };
+            // The collector takes a slot back now and then.
+            return (there != 0 && replace(place, there, 0)).then_some(there);
         }
-        at += 1;
+        tries += 1;
     }
     None
 }

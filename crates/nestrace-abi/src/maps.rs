@@ -126,10 +126,12 @@ pub const SUM_LAYERS: usize = 2;
 pub const SUM_PLACES: usize = SUM_OPS * SUM_LAYERS;
 /// Hash: [`IoKey`] with the address of a BlockBackend's accounting and the guest → its slot. The probes add what they meet.
 pub const SUM_BACKENDS: &str = "SUM_BACKENDS";
-/// Array of [`SUM_POOL_PLACES`]: slots and 1 that the probes may give to a BlockBackend that they meet; they put 0 there.
+/// Array of [`SUM_POOL_PLACES`] and one, which the collector maps: slots and 1 that the probes may give to a BlockBackend that they
+/// meet. They take the place that the last one says (modulo [`SUM_POOL_PLACES`]), add 1 there, and put 0 into the place. Only the
+/// collector fills places.
 pub const SUM_POOL: &str = "SUM_POOL";
-/// Places of [`SUM_POOL`].
-pub const SUM_POOL_PLACES: usize = 64;
+/// Places of [`SUM_POOL`] with slots: so many disks can begin between two looks of the collector.
+pub const SUM_POOL_PLACES: usize = 512;
 /// Hash: [`InodeKey`] of an image, with the guest as its `pad` → its slot.
 pub const SUM_IMAGES: &str = "SUM_IMAGES";
 /// Hash: [`IoKey`] → [`Began`]: what QEMU has in flight.

@@ -90,7 +90,7 @@ pub struct Sums {
     backends: HashMap<MapData, IoKeyBytes, u32>,
     images: HashMap<MapData, InodeBytes, u32>,
     began: HashMap<MapData, IoKeyBytes, BeganBytes>,
-    pool: Array<MapData, [u64; SUM_POOL_PLACES]>,
+    pool: Mapped<u64>,
     since: Array<MapData, u64>,
     recording: u32,
     n_slots: u32,
@@ -136,7 +136,8 @@ impl Sums {
             backends: hash(open(SUM_BACKENDS)?).map_err(map_error(SUM_BACKENDS))?,
             images: hash(open(SUM_IMAGES)?).map_err(map_error(SUM_IMAGES))?,
             began: hash(open(SUM_BEGAN)?).map_err(map_error(SUM_BEGAN))?,
-            pool: array(open(SUM_POOL)?).map_err(map_error(SUM_POOL))?,
+            pool: Mapped::of(Map::Array(open(SUM_POOL)?), SUM_POOL_PLACES + 1)
+                .map_err(map_error(SUM_POOL))?,
             since,
             recording: 0,
             n_slots,
@@ -251,26 +252,56 @@ impl Sums {
         let _ = self.backends.remove(&IoKeyBytes(key));
     }
 
-    /// Whether the probes have taken all slots that were offered. Only then are others offered: of a place that a probe takes
-    /// meanwhile, the slot would be there twice.
-    ///
-    /// # Errors
-    /// The map's.
-    pub fn wants_offer(&self) -> Result<bool, ProbeError> {
-        let pool = self.pool.get(&0, 0).map_err(map_error(SUM_POOL))?;
-        Ok(pool.iter().all(|place| *place == 0))
+    /// A place of the pool.
+    fn pool_place(&self, at: usize) -> Option<&AtomicU64> {
+        Some(word(self.pool.get(at, 1)?.as_ptr()))
     }
 
-    /// Offers free slots to the probes for BlockBackends that they meet, and takes those off the list.
-    ///
-    /// # Errors
-    /// The map's.
-    pub fn offer(&mut self, free: &mut Vec<u32>) -> Result<(), ProbeError> {
-        let mut pool = [0_u64; SUM_POOL_PLACES];
-        for place in &mut pool {
-            *place = free.pop().map_or(0, |slot| u64::from(slot) + 1);
+    /// The places of the pool in the order in which the probes will take them.
+    fn pool_places(&self) -> impl DoubleEndedIterator<Item = &AtomicU64> {
+        let next = self.pool_place(SUM_POOL_PLACES);
+        let next = next.map_or(0, |next| next.load(Ordering::Relaxed));
+        // As the probes calculate it.
+        let first = next as u32 as usize % SUM_POOL_PLACES;
+        let order = (first..SUM_POOL_PLACES).chain(0..first);
+        order.filter_map(|at| self.pool_place(at))
+    }
+
+    /// How many slots are offered to the probes for BlockBackends that they meet.
+    #[must_use]
+    pub fn n_offered(&self) -> usize {
+        let places = self.pool_places();
+        places
+            .filter(|place| place.load(Ordering::Relaxed) != 0)
+            .count()
+    }
+
+    /// How many of the places are empty that the probes take next, of so many.
+    #[must_use]
+    pub fn n_wanted(&self, n: usize) -> usize {
+        let places = self.pool_places().take(n);
+        places
+            .filter(|place| place.load(Ordering::Relaxed) == 0)
+            .count()
+    }
+
+    /// Offers free slots to the probes, in the places that they take next, and takes those off the list.
+    pub fn offer(&mut self, free: &mut Vec<u32>) {
+        for place in self.pool_places() {
+            // The probes fill none.
+            if place.load(Ordering::Relaxed) == 0 {
+                let Some(slot) = free.pop() else { return };
+                place.store(u64::from(slot) + 1, Ordering::Relaxed);
+            }
         }
-        self.pool.set(0, pool, 0).map_err(map_error(SUM_POOL))
+    }
+
+    /// Takes back the offered slot that the probes would take last.
+    pub fn take_back(&mut self) -> Option<u32> {
+        let mut places = self.pool_places().rev();
+        // A probe may take it meanwhile.
+        let taken = places.find_map(|place| place.swap(0, Ordering::Relaxed).checked_sub(1))?;
+        u32::try_from(taken).ok()
     }
 
     /// What is in flight, by its place in the sums.

@@ -5,22 +5,11 @@
 
 use std::fmt::Write;
 
-use nestrace_abi::histogram::{BUCKET_BITS, BUCKETS, upper_bound_ns};
-
+use crate::series::{Labels, classic, count, each, printable};
 use crate::snapshot::{LayerSums, Snapshot};
 
 /// The type that a scrape's answer has.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The labels of a series.
-#[derive(Clone, Copy, Default)]
-struct Labels<'l> {
-    guest: &'l str,
-    uuid: &'l str,
-    disk: &'l str,
-    device: &'l str,
-    op: &'l str,
-}
 
 /// The text of a snapshot.
 #[must_use]
@@ -91,55 +80,6 @@ pub fn open_metrics(snapshot: &Snapshot) -> String {
     text
 }
 
-/// Of a disk's or a device's operation.
-struct Values<'s> {
-    layers: &'s [(&'static str, &'s Option<LayerSums>)],
-    bytes: u64,
-    in_flight: Option<u64>,
-    oldest_ns: Option<u64>,
-}
-
-fn each(snapshot: &Snapshot, mut visit: impl FnMut(&Labels<'_>, &Values<'_>)) {
-    for disk in &snapshot.disks {
-        let labels = Labels {
-            guest: &disk.guest,
-            uuid: disk.uuid.as_deref().unwrap_or(""),
-            disk: &disk.disk,
-            device: "",
-            op: disk.op.name(),
-        };
-        let values = Values {
-            // Those of its device are there once, with the device.
-            layers: &[
-                ("guest", &disk.layers.guest),
-                ("qemu", &disk.layers.qemu),
-                ("file_io", &disk.layers.file_io),
-            ],
-            bytes: disk.bytes,
-            in_flight: disk.in_flight,
-            oldest_ns: disk.oldest_ns,
-        };
-        visit(&labels, &values);
-    }
-    for device in &snapshot.devices {
-        let labels = Labels {
-            device: &device.device,
-            op: device.op.name(),
-            ..Labels::default()
-        };
-        let values = Values {
-            layers: &[
-                ("host_queue", &device.host_queue),
-                ("device", &device.latency),
-            ],
-            bytes: device.bytes,
-            in_flight: device.in_flight,
-            oldest_ns: device.oldest_ns,
-        };
-        visit(&labels, &values);
-    }
-}
-
 fn family(out: &mut String, name: &str, kind: &str, help: &str, unit: Option<&str>) {
     let _ = writeln!(out, "# TYPE {name} {kind}");
     if let Some(unit) = unit {
@@ -149,16 +89,8 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str, unit: Option<&st
 }
 
 fn write_labels(out: &mut String, labels: &Labels<'_>) {
-    // A label that is empty is one that is not there.
-    let all = [
-        ("guest", labels.guest),
-        ("uuid", labels.uuid),
-        ("disk", labels.disk),
-        ("device", labels.device),
-        ("op", labels.op),
-    ];
     let mut separator = "";
-    for (name, value) in all.into_iter().filter(|(_, value)| !value.is_empty()) {
+    for (name, value) in labels.present() {
         let _ = write!(out, "{separator}{name}=\"{}\"", escaped(value));
         separator = ",";
     }
@@ -180,16 +112,10 @@ fn histogram(out: &mut String, labels: &Labels<'_>, layer: &str, sums: &LayerSum
         }
         let _ = writeln!(out, "}} {value}");
     };
-    let mut below = 0;
-    for (bucket, n) in sums.buckets.iter().enumerate().take(BUCKETS - 1) {
-        below += n;
-        // The first bucket, and the last one of each power.
-        let ends_power = bucket.is_multiple_of(1 << BUCKET_BITS);
-        if let (true, Some(bound)) = (ends_power, upper_bound_ns(bucket)) {
-            line(out, "bucket", &seconds(bound), &below.to_string());
-        }
+    for (bound, below) in classic(sums) {
+        line(out, "bucket", &seconds(bound), &below.to_string());
     }
-    let n: u64 = sums.buckets.iter().sum();
+    let n = count(sums);
     line(out, "bucket", "+Inf", &n.to_string());
     line(out, "count", "", &n.to_string());
     line(out, "sum", "", &seconds(sums.sum_ns));
@@ -203,12 +129,11 @@ fn seconds(ns: u64) -> String {
 /// A label's value: names come from guests.
 fn escaped(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
-    for c in value.chars() {
+    for c in printable(value) {
         match c {
             '\\' => escaped.push_str("\\\\"),
             '"' => escaped.push_str("\\\""),
             '\n' => escaped.push_str("\\n"),
-            c if c.is_control() => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
     }
@@ -217,7 +142,7 @@ fn escaped(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nestrace_abi::histogram::bucket_of;
+    use nestrace_abi::histogram::{BUCKETS, bucket_of};
 
     use super::*;
     use crate::snapshot::{DeviceSums, Op};

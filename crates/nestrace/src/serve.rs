@@ -1,8 +1,9 @@
 //! `nestrace serve`: the figures of `nestrace top` for Prometheus.
 //!
-//! A thread holds the sums and makes the text, at most once a second; connections wait for it. What a client sends is bounded in
+//! A thread holds the sums and makes the text (or protobuf, for those who ask for it), at most once a second; connections wait for it. What a client sends is bounded in
 //! size and time, and so is how many there are.
 
+mod accept;
 mod http;
 mod listener;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::Bytes;
 use nestrace_record::live::{Live, LiveError};
-use nestrace_sums::metrics::open_metrics;
+use nestrace_sums::{metrics, protobuf};
 use tokio::sync::oneshot;
 
 use crate::cli::ServeArgs;
@@ -20,6 +21,7 @@ use crate::exit::{DONE, FAILURE, Failure, say};
 use crate::stop::Stop;
 use crate::top;
 
+use accept::Format;
 use listener::Listener;
 
 /// How often guests and devices are looked for.
@@ -27,8 +29,14 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A text serves all scrapes for so long.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A scrape that waits for the text.
-pub type Scrape = oneshot::Sender<Bytes>;
+/// A scrape that waits for the figures in a format.
+pub struct Scrape {
+    format: Format,
+    answer: oneshot::Sender<Bytes>,
+}
+
+/// What was made last in a format, and when.
+type Made = Option<(Instant, Bytes)>;
 
 /// Serves until a signal.
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
@@ -72,7 +80,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
 
 /// Holds the sums and answers scrapes, until there can be none any more.
 fn sums(mut live: Live, waiting: &Receiver<Scrape>) -> Result<(), LiveError> {
-    let mut text: Option<(Instant, Bytes)> = None;
+    let (mut text, mut protobuf): (Made, Made) = (None, None);
     let mut next_look = Instant::now();
     loop {
         if Instant::now() >= next_look {
@@ -88,20 +96,28 @@ fn sums(mut live: Live, waiting: &Receiver<Scrape>) -> Result<(), LiveError> {
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
-        let fresh = text.take().filter(|(made, _)| made.elapsed() < FRESH);
+        let last = match scrape.format {
+            Format::Text => &mut text,
+            Format::Protobuf => &mut protobuf,
+        };
+        let fresh = last.take().filter(|(made, _)| made.elapsed() < FRESH);
         let (made, bytes) = fresh.unwrap_or_else(|| {
-            let text = open_metrics(&live.snapshot());
-            (Instant::now(), Bytes::from(text))
+            let snapshot = live.snapshot();
+            let bytes = match scrape.format {
+                Format::Text => Bytes::from(metrics::open_metrics(&snapshot)),
+                Format::Protobuf => Bytes::from(protobuf::delimited(&snapshot)),
+            };
+            (Instant::now(), bytes)
         });
         // A client that has gone gets nothing.
-        let _ = scrape.send(bytes.clone());
-        text = Some((made, bytes));
+        let _ = scrape.answer.send(bytes.clone());
+        *last = Some((made, bytes));
     }
 }
 
-/// Asks for the text.
-pub async fn scrape(scrapes: &SyncSender<Scrape>) -> Option<Bytes> {
-    let (answer, text) = oneshot::channel();
-    scrapes.try_send(answer).ok()?;
-    text.await.ok()
+/// Asks for the figures in a format.
+pub async fn scrape(scrapes: &SyncSender<Scrape>, format: Format) -> Option<Bytes> {
+    let (answer, figures) = oneshot::channel();
+    scrapes.try_send(Scrape { format, answer }).ok()?;
+    figures.await.ok()
 }

@@ -5,10 +5,13 @@ mod clients;
 mod comings;
 mod crowd;
 mod guest_side;
+mod native;
 mod prometheus;
+mod prometheus_server;
 mod screen;
 mod serving;
 mod slow_disk;
+mod unit;
 
 use std::fs;
 use std::path::PathBuf;
@@ -69,10 +72,11 @@ const WITH_GUEST: [(&str, WithGuest); 5] = [
     }),
 ];
 /// Cases with guests of their own.
-const WITHOUT_GUEST: [(&str, WithoutGuest); 5] = [
+const WITHOUT_GUEST: [(&str, WithoutGuest); 6] = [
     ("guests-come-and-go", comings::comings),
     ("guest-side", guest_side::guest_side),
     ("prometheus", prometheus::prometheus),
+    ("unit", unit::unit),
     ("crowd", crowd::crowd),
     ("soak", crowd::soak),
 ];

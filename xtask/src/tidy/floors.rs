@@ -25,7 +25,9 @@ const FLOORS: [(&str, &[&str]); 5] = [
     ),
     (
         "crates/nestrace-sums",
-        &["snapshot", "interval", "rows", "metrics", "text"],
+        &[
+            "snapshot", "interval", "rows", "series", "native", "metrics", "protobuf", "text",
+        ],
     ),
     (
         "crates/nestrace-condition",

@@ -19,7 +19,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nestrace_abi::Source;
-use nestrace_abi::maps::SUM_POOL_PLACES;
 use nestrace_kernel::facts::KernelFacts;
 use nestrace_kernel::layout::Layout;
 use nestrace_kernel::plan::{Detail, Wanted as PlanWanted, plan};
@@ -227,11 +226,7 @@ impl Live {
         let Some(sums) = self.probes.sums() else {
             return Ok(());
         };
-        if sums.wants_offer()? {
-            let mut free = self.slots.take_many(sums, SUM_POOL_PLACES);
-            sums.offer(&mut free)?;
-            free.into_iter().for_each(|slot| self.slots.give_back(slot));
-        }
+        self.slots.offer(sums);
         for met in sums.backends() {
             let guest = self
                 .guests

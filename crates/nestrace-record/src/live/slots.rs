@@ -33,16 +33,23 @@ impl Slots {
         MIN_SLOTS.saturating_add(wanted).min(MAX_SLOTS)
     }
 
-    /// A free one, set to 0.
+    /// A free one, set to 0, if need be one that was offered to the probes.
     pub fn take(&mut self, sums: &mut Sums) -> Option<u32> {
-        let slot = self.free.pop_front()?;
+        let slot = self.free.pop_front().or_else(|| sums.take_back())?;
         sums.clear(slot);
         Some(slot)
     }
 
-    /// So many, set to 0.
-    pub fn take_many(&mut self, sums: &mut Sums, n: usize) -> Vec<u32> {
-        (0..n).map_while(|_| self.take(sums)).collect()
+    /// Offers half of what is free to the probes, which give slots to BlockBackends; images and devices get the others.
+    pub fn offer(&mut self, sums: &mut Sums) {
+        let n = sums.n_offered().saturating_add(self.free.len()) / 2;
+        let n = sums.n_wanted(n).min(self.free.len());
+        let mut offered: Vec<u32> = self.free.drain(..n).collect();
+        for slot in &offered {
+            sums.clear(*slot);
+        }
+        sums.offer(&mut offered);
+        self.free.extend(offered);
     }
 
     /// It is used no more.

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nestrace_sums::metrics;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
+use super::accept::Format;
 use super::listener::{Connection, Listener};
 use super::{Scrape, scrape};
 
@@ -93,15 +93,21 @@ async fn page(request: &Request<Incoming>, scrapes: &SyncSender<Scrape>) -> Resp
         return refused;
     }
     match request.uri().path() {
-        "/metrics" => match scrape(scrapes).await {
-            Some(text) => {
-                let mut response = Response::new(Full::new(text));
-                let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
-                response.headers_mut().insert(CONTENT_TYPE, content_type);
-                response
-            }
-            None => plain(StatusCode::SERVICE_UNAVAILABLE, "the sums cannot be read\n"),
-        },
+        "/metrics" => {
+            let accepted = request.headers().get_all(ACCEPT).iter();
+            let format = Format::accepted(accepted.filter_map(|value| value.to_str().ok()));
+            let Some(figures) = scrape(scrapes, format).await else {
+                return plain(StatusCode::SERVICE_UNAVAILABLE, "the sums cannot be read\n");
+            };
+            let mut response = Response::new(Full::new(figures));
+            let headers = response.headers_mut();
+            headers.insert(
+                CONTENT_TYPE,
+                HeaderValue::from_static(format.content_type()),
+            );
+            headers.insert(VARY, HeaderValue::from_static("accept"));
+            response
+        }
         "/" => plain(StatusCode::OK, ABOUT),
         _ => plain(StatusCode::NOT_FOUND, "see /metrics\n"),
     }

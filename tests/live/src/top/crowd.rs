@@ -31,10 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const IMAGE_BYTES: u64 = 1 << 20;
 const N_READS: usize = 3;
 const READ_BYTES: usize = 4096;
-/// First requests of so many at a time find room in the probes, mostly.
-const N_AT_ONCE: usize = 16;
-/// How often the server offers the probes more room, and some time.
-const OFFER: Duration = Duration::from_millis(400);
 const MAX_ROUNDS: usize = 8;
 const LOST: &str = "nestrace_events_lost_total";
 const COUNT: &str = "nestrace_io_seconds_count";
@@ -212,8 +208,8 @@ fn start_all(name: &str, n: usize, host: &HostFs) -> anyhow::Result<Vec<Tiny>> {
     (0..n).map(start).collect()
 }
 
-/// Has each read its disk until QEMU's requests of all are summed. The probes take a few new disks at a time; requests of further
-/// ones are counted as lost, and none is missing.
+/// Has each read its disk, all at once, until QEMU's requests of all are summed. Requests of disks that find no room in the probes
+/// are counted as lost, and none is missing.
 fn read_all(
     serving: &Serving,
     all: &mut [Tiny],
@@ -232,12 +228,9 @@ fn read_all(
         if unknown.is_empty() {
             return Ok(());
         }
-        for few in unknown.chunks_mut(N_AT_ONCE) {
-            for tiny in few {
-                tiny.read()
-                    .with_context(|| format!("have {} read", tiny.name))?;
-            }
-            thread::sleep(OFFER);
+        for tiny in &mut unknown {
+            tiny.read()
+                .with_context(|| format!("have {} read", tiny.name))?;
         }
         let mut off: Vec<String> = Vec::new();
         let n_lost_files = || {
@@ -267,6 +260,12 @@ fn read_all(
         })?;
     }
     anyhow::bail!("see requests of each QEMU: {}", serving.said())
+}
+
+/// How many requests of disks found no room.
+fn first_requests(case: &mut Case, samples: &Samples) {
+    let lost = samples.sum(LOST, &[("source", "qemu")]);
+    case.figure(format!("{lost} first requests lost"));
 }
 
 /// A thousand guests come and go.
@@ -325,8 +324,7 @@ pub fn soak(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result
         slowest < SOON,
         &format!("{slowest:?}"),
     );
-    let lost = serving.samples()?.sum(LOST, &[("source", "qemu")]);
-    case.figure(format!("{lost} first requests lost"));
+    first_requests(case, &serving.samples()?);
     serving.stop(case)
 }
 
@@ -362,6 +360,7 @@ pub fn crowd(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Resul
         took.as_secs_f64() * 1e3
     ));
     case.figure(Held::at_rest(serving.pid())?.told());
+    first_requests(case, &samples);
     case.equal("guests", n_guests(&samples, &part), N_CROWD);
     case.holds("a scrape is soon there", took < SOON, &format!("{took:?}"));
     // An operation of a disk: two layers with 32 series each, bytes, in flight, the oldest.

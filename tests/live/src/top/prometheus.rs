@@ -2,26 +2,23 @@
 //! the alert rules and the dashboard's queries.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use nestrace_rig::block_stat::BlockStat;
-use nestrace_rig::cache_dir;
-use nestrace_rig::external_tool::Tool;
 use nestrace_rig::guest::Guest;
 use nestrace_rig::host_fs::HostFs;
-use nestrace_rig::packages;
-use nestrace_rig::recorder::Recorder;
 use serde_json::Value;
-use tempfile::TempDir;
 use xtask::case::Case;
 
-use super::serving::{ANY_PORT, Address, Serving};
+use super::native;
+use super::prometheus_server::{Prometheus, RULES, encoded, programs};
+use super::serving::{ANY_PORT, Serving};
 use super::slow_disk::{self, MAX_MISSED};
-use super::{LiveContext, PATIENCE, nearly};
+use super::{LiveContext, PATIENCE, Top, nearly};
 use crate::with_agents::counts::guest_stat;
 use crate::with_agents::recording::device_in_guest;
 
@@ -30,160 +27,36 @@ const SLOW: &str = "slow-scraped";
 /// What was done is at Prometheus: agents send once a second, a text is a second old at most, and so is a scrape.
 const SETTLED: Duration = Duration::from_millis(4500);
 
-const RULES: &str = include_str!("../../../../packaging/nestrace-alerts.yml");
-const RULES_TESTS: &str = include_str!("alerts_test.yml");
 const DASHBOARD: &str = include_str!("../../../../packaging/nestrace-grafana.json");
-
-/// The folder with Debian's `prometheus` and `promtool`: unpacked and not installed, since an installed one runs as a service.
-fn programs(ctx: &LiveContext) -> anyhow::Result<PathBuf> {
-    let folder = cache_dir::entry(&cache_dir::root()?, "prometheus", |folder| {
-        ctx.progress.say("downloading prometheus");
-        packages::update_lists()?;
-        Tool::new("apt-get")
-            .args(["download", "-q", "prometheus"])
-            .current_dir(folder)
-            .run()?;
-        for archive in nestrace_rig::debian_archive::archives_in(folder) {
-            Tool::new("dpkg-deb")
-                .arg("-x")
-                .arg(&archive)
-                .arg(folder)
-                .run()?;
-            fs::remove_file(&archive)?;
-        }
-        anyhow::Ok(())
-    })?;
-    Ok(folder.join("usr/bin"))
-}
-
-/// A running Prometheus that scrapes one address each second. Dropping it ends it.
-struct Prometheus {
-    address: Address,
-    _recorder: Recorder,
-    /// Its data, configuration and rules.
-    folder: TempDir,
-}
-
-impl Prometheus {
-    fn start(program: &Path, target: &Address) -> anyhow::Result<Self> {
-        let Address::Loopback(target) = target else {
-            anyhow::bail!("scrape a loopback address");
-        };
-        let folder = tempfile::Builder::new()
-            .prefix("nestrace-prometheus-")
-            .tempdir()?;
-        let configuration = folder.path().join("prometheus.yml");
-        fs::write(folder.path().join("rules.yml"), RULES)?;
-        fs::write(folder.path().join("rules_test.yml"), RULES_TESTS)?;
-        fs::write(
-            &configuration,
-            format!(
-                "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\n\
-                 rule_files: [ rules.yml ]\n\
-                 scrape_configs:\n  - job_name: nestrace\n    static_configs: [ {{ targets: [ \"{target}\" ] }} ]\n"
-            ),
-        )?;
-        let option = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let mut command = Command::new(program);
-        command
-            .arg(option("config.file", &configuration))
-            .arg(option("storage.tsdb.path", &folder.path().join("data")))
-            .arg("--web.listen-address=127.0.0.1:0");
-        let mut recorder = Recorder::spawn(command, false)?;
-        recorder.wait_for_line(&["Listening", "on"], PATIENCE)?;
-        let said = recorder.stderr();
-        let address = said
-            .lines()
-            .find(|line| line.contains("\"Listening on\""))
-            .and_then(|line| {
-                let (_, rest) = line.split_once("address=")?;
-                rest.split(' ').next()?.parse().ok()
-            });
-        let address = Address::Loopback(address.context("see Prometheus' address")?);
-        let deadline = Instant::now() + PATIENCE;
-        while address.get("/-/ready")?.status != 200 {
-            anyhow::ensure!(Instant::now() < deadline, "see Prometheus ready");
-            thread::sleep(Duration::from_millis(100));
-        }
-        Ok(Self {
-            address,
-            _recorder: recorder,
-            folder,
-        })
-    }
-
-    /// `data` of an answer of its API.
-    fn api(&self, path: &str) -> anyhow::Result<Value> {
-        let answer = self.address.get(&format!("/api/v1/{path}"))?;
-        let json: Value = serde_json::from_str(&answer.body)
-            .with_context(|| format!("read Prometheus' answer: {}", answer.head))?;
-        anyhow::ensure!(
-            json["status"] == "success",
-            "have Prometheus answer {path}: {json}"
-        );
-        Ok(json["data"].clone())
-    }
-
-    /// The answer to a query now.
-    fn query(&self, query: &str) -> anyhow::Result<Vec<Value>> {
-        let data = self.api(&format!("query?query={}", encoded(query)))?;
-        Ok(data["result"].as_array().cloned().unwrap_or_default())
-    }
-
-    /// The only value of the answer to a query.
-    fn number(&self, query: &str) -> anyhow::Result<f64> {
-        let result = self.query(query)?;
-        let [one] = &result[..] else {
-            anyhow::bail!("get one value of {query}: {result:?}");
-        };
-        let value = one.pointer("/value/1").and_then(Value::as_str);
-        let value = value.and_then(|text| text.parse().ok());
-        value.with_context(|| format!("read the value of {query}"))
-    }
-
-    fn wait_for(&self, query: &str, is_so: impl Fn(&[Value]) -> bool) -> anyhow::Result<bool> {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if is_so(&self.query(query)?) {
-                return Ok(true);
-            }
-            thread::sleep(Duration::from_millis(200));
-        }
-        Ok(false)
-    }
-}
-
-/// For a place in a URL.
-fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-            char::from(byte).to_string()
-        }
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(encode).collect()
-}
 
 /// Boots the guest, serves its figures, and has Prometheus scrape them.
 pub fn prometheus(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result<()> {
     let programs = programs(ctx)?;
     let mut guest = slow_disk::boot(ctx, host, "prometheus", (FAST, SLOW))?;
     let serving = Serving::start(ctx, ANY_PORT, &["--guest", guest.name()])?;
-    let prometheus = Prometheus::start(&programs.join("prometheus"), &serving.address)?;
+    let program = programs.join("prometheus");
+    let prometheus = Prometheus::start(&program, &serving.address, &[])?;
+    let native = Prometheus::start(&program, &serving.address, &["native-histograms"])?;
     let of_guest = "nestrace_io_seconds_count{layer=\"guest\",op=\"read\"}";
     let comes = prometheus.wait_for(of_guest, |found| found.len() == 2)?;
     case.holds("the guest's layer comes", comes, &serving.said());
     counts(case, &guest, &prometheus, host)?;
-    quantile(case, &guest, &prometheus)?;
-    dashboard(case, &guest, &prometheus)?;
-    rules(case, &prometheus, &programs)?;
+    quantile(ctx, case, &guest, (&prometheus, &native))?;
+    native::counts(case, &guest, &serving, (&prometheus, &native))?;
+    // The slow disk's latency is 80 ms: a classic bucket ends at 134 ms, a native one below the rule's 100 ms.
+    for (prometheus, of_slow) in [(&prometheus, "pending"), (&native, "inactive")] {
+        dashboard(case, &guest, prometheus)?;
+        rules(case, prometheus, &programs, of_slow)?;
+    }
     scrape_is_good(case, &prometheus, &programs, &serving)?;
     guest.kill();
     let of_guest = format!("{{__name__=~\"nestrace_.+\",guest=\"{}\"}}", guest.name());
-    let is_gone = prometheus.wait_for(&of_guest, <[Value]>::is_empty)?;
-    case.holds("its series end with the guest", is_gone, "they stay");
-    let up = prometheus.number("min_over_time(up[5m])")?;
-    case.holds("every scrape was answered", up == 1.0, "one was not");
+    for prometheus in [&prometheus, &native] {
+        let is_gone = prometheus.wait_for(&of_guest, <[Value]>::is_empty)?;
+        case.holds("its series end with the guest", is_gone, "they stay");
+        let up = prometheus.number("min_over_time(up[5m])")?;
+        case.holds("every scrape was answered", up == 1.0, "one was not");
+    }
     serving.stop(case)
 }
 
@@ -274,8 +147,14 @@ fn counts(
     Ok(())
 }
 
-/// A disk with a limit of requests a second: the median of the buckets against fio's.
-fn quantile(case: &mut Case, guest: &Guest, prometheus: &Prometheus) -> anyhow::Result<()> {
+/// A disk with a limit of requests a second: the median of both kinds of buckets, and that of `top`, against fio's.
+fn quantile(
+    ctx: &LiveContext,
+    case: &mut Case,
+    guest: &Guest,
+    (prometheus, native): (&Prometheus, &Prometheus),
+) -> anyhow::Result<()> {
+    let top = Top::start(ctx, "beside-prometheus", &["--guest", guest.name()])?;
     let device = guest.device_of(SLOW)?;
     let output = guest
         .run_ok(&slow_disk::reads(&device, 5), PATIENCE)?
@@ -298,8 +177,10 @@ fn quantile(case: &mut Case, guest: &Guest, prometheus: &Prometheus) -> anyhow::
             (fio_p50 / 2.0..=fio_p50 * 2.0).contains(&p50),
             &format!("{p50} against {fio_p50}"),
         );
+        native::median(case, native, (&labels, layer), fio_p50)?;
     }
-    Ok(())
+    let lines = top.stop(case)?;
+    native::as_in_top(case, native, &lines, SLOW)
 }
 
 /// Every text under this key.
@@ -362,7 +243,12 @@ fn dashboard(case: &mut Case, guest: &Guest, prometheus: &Prometheus) -> anyhow:
 }
 
 /// promtool and the running Prometheus take the alert rules, and they fire when they should.
-fn rules(case: &mut Case, prometheus: &Prometheus, programs: &Path) -> anyhow::Result<()> {
+fn rules(
+    case: &mut Case,
+    prometheus: &Prometheus,
+    programs: &Path,
+    of_slow: &str,
+) -> anyhow::Result<()> {
     let promtool = programs.join("promtool");
     for arguments in [
         ["check", "rules", "rules.yml"],
@@ -390,8 +276,9 @@ fn rules(case: &mut Case, prometheus: &Prometheus, programs: &Path) -> anyhow::R
     case.equal("alert rules", all.len(), RULES.matches("- alert:").count());
     for rule in all {
         // The slow disk has been slow, and not for long.
+        let of_slow = [of_slow];
         let states: &[&str] = match rule["name"].as_str() {
-            Some("GuestDiskSlow") => &["pending"],
+            Some("GuestDiskSlow") => &of_slow,
             // The kernel keeps an end from all programs now and then, and not for long.
             Some("NestraceLosesEvents") => &["inactive", "pending"],
             _ => &["inactive"],
