@@ -1,8 +1,11 @@
-//! The logs of XFS and btrfs and the checkpoints of f2fs, in a guest: which write, or which commit, a thread waits for.
+//! The journal of ext4, the logs of XFS and btrfs and the checkpoints of f2fs, in a guest: which write, which commit, or
+//! which space a thread waits for.
 
 use aya_ebpf::{
-    macros::{kprobe, raw_tracepoint},
-    programs::{ProbeContext, RawTracePointContext},
+    btf_maps::LruHashMap,
+    helpers::bpf_get_current_pid_tgid,
+    macros::{btf_map, kprobe, kretprobe, raw_tracepoint},
+    programs::{ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use nestrace_abi::{Kind, Record, Source};
 
@@ -50,7 +53,7 @@ fn log_wait(iclog: u64) -> i32 {
     0
 }
 
-/// What a thread does that needs space in XFS' log; the stored `sub`.
+/// What a thread does that needs space in a log; the stored `sub`.
 mod space {
     pub const SLEEPS: u8 = 1;
     pub const WAKES: u8 = 2;
@@ -75,6 +78,52 @@ fn log_space(log: u64, does: u8) -> i32 {
         record.sub = does;
         ring::send(record, Source::HostFs);
     }
+    0
+}
+
+/// By thread: the super block of the ext4 whose journal it waits for.
+#[btf_map]
+static IN_JOURNAL_WAIT: LruHashMap<u32, u32, 4096> = LruHashMap::new();
+
+/// jbd2 makes space by a checkpoint, which one thread makes and the others wait for, or waits for a commit.
+#[kprobe]
+pub fn __jbd2_log_wait_for_space(ctx: ProbeContext) -> u32 {
+    let tid = bpf_get_current_pid_tgid() as u32;
+    // The kernel may have missed the last return.
+    let _ = IN_JOURNAL_WAIT.remove(&tid);
+    if !ring::open() || !has(&JOURNAL_DEV) {
+        return 0;
+    }
+    let bdev: u64 = copy_field(ctx.arg::<u64>(0).unwrap_or_default(), &JOURNAL_DEV);
+    let dev: u32 = copy_field(bdev, &BDEV_DEV);
+    if !caller::wants_mount(dev) {
+        return 0;
+    }
+    thread::introduce();
+    let _ = IN_JOURNAL_WAIT.insert(&tid, &dev, 0);
+    journal_space(dev, space::SLEEPS)
+}
+
+#[kretprobe]
+pub fn __jbd2_log_waited_for_space(_ctx: RetProbeContext) -> u32 {
+    let tid = bpf_get_current_pid_tgid() as u32;
+    // SAFETY: the value is read at once.
+    let Some(dev) = unsafe { IN_JOURNAL_WAIT.get(&tid) }.copied() else {
+        return 0;
+    };
+    let _ = IN_JOURNAL_WAIT.remove(&tid);
+    if !ring::open() {
+        return 0;
+    }
+    journal_space(dev, space::WAKES)
+}
+
+#[inline(always)]
+fn journal_space(dev: u32, does: u8) -> u32 {
+    let mut record = ring::stamp(Kind::LogSpace);
+    record.dev = dev;
+    record.sub = does;
+    ring::send(record, Source::HostFs);
     0
 }
 

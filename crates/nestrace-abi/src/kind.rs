@@ -221,8 +221,8 @@ kinds! {
     /// subvolume's log, 2 of a transaction, 3 a checkpoint; `object` its number (0 of a checkpoint), `related` the
     /// subvolume (0 of the others), `dev`. Only in a guest's stream.
     CommitWait = 83, "commit_wait", HostFs;
-    /// A thread waits for space in XFS' log, which its AIL makes by writing metadata to its place. `sub` 1 it goes to sleep,
-    /// 2 it looks again; `dev`. Only in a guest's stream.
+    /// A thread waits for space in the journal of ext4 or the log of XFS, which is made by writing metadata to its place.
+    /// `sub` 1 it begins to wait, 2 the wait is over (XFS: the thread looks again); `dev`. Only in a guest's stream.
     LogSpace = 84, "log_space", HostFs;
 
     /// A processor goes from one thread to another, and one of them carries I/O. `tid` the thread that leaves, `sub` what it

@@ -17,7 +17,7 @@ pub const PROCESSES: &str = "PROCESSES";
 /// chosen by mount; else not looked at.
 pub const MOUNTS: &str = "MOUNTS";
 /// LRU hashes of what is in flight where files are chosen by mount; else not used.
-pub const IN_FLIGHT_BY_MOUNT: &[&str] = &["IN_CALL", "IN_URING", "CALL_BEGAN"];
+pub const IN_FLIGHT_BY_MOUNT: &[&str] = &["IN_CALL", "IN_URING", "CALL_BEGAN", "IN_JOURNAL_WAIT"];
 /// Hash: [`InodeKey`] → 1. Page cache, read-ahead and write-back events of others are not sent.
 pub const INODES: &str = "INODES";
 /// Per-CPU array indexed by [`crate::Source`]: events that found no room.

@@ -319,6 +319,12 @@ pub const NEEDS: &[Needs] = &[
         any_of: &["XFS_LOG_MOUNT"],
     },
     Needs {
+        program: "__jbd2_log_wait_for_space",
+        arguments: &["journal_t|journal_s"],
+        reads: &[&["BDEV_DEV", "TASK_COMM"]],
+        any_of: &["JOURNAL_DEV"],
+    },
+    Needs {
         program: "btrfs_sync_log",
         arguments: &["btrfs_trans_handle", "btrfs_root", "btrfs_log_ctx"],
         reads: &[&[

@@ -242,7 +242,7 @@ fn tracepoint(
     let (loads, kind) = match row.how {
         How::TpBtf => (facts.btf_tracepoints, "BTF tracepoint programs"),
         // Whether it has kprobes is asked only where the function is there.
-        How::Kprobe => (None, "kprobes"),
+        How::Kprobe | How::Kretprobe => (None, "kprobes"),
         _ => (facts.raw_tracepoints, "raw tracepoint programs"),
     };
     if loads == Some(false) {
@@ -250,14 +250,14 @@ fn tracepoint(
     }
     let has = |name: &&str| {
         let listed = |events: &BTreeSet<String>| row.how == How::RawTp && events.contains(*name);
-        if row.how == How::Kprobe {
+        if row.how.is_on_function() {
             return layout.functions.contains_key(*name);
         }
         layout.tracepoints.contains_key(*name) || facts.tracefs_events.as_ref().is_some_and(listed)
     };
     let mut names = std::iter::once(row.target).chain(row.older_target);
     let found = names.find(has).ok_or_else(|| absent(facts, row))?;
-    if row.how == How::Kprobe && facts.kprobes == Some(false) {
+    if row.how.is_on_function() && facts.kprobes == Some(false) {
         return Err(no("the kernel has no kprobes (CONFIG_KPROBE_EVENTS)"));
     }
     if row.program.starts_with("io_uring_") {
@@ -290,7 +290,7 @@ fn absent(facts: &KernelFacts, row: &ProbeRow) -> Refusal {
                 "Nothing, as long as no file system of module {module} is mounted."
             )),
         },
-        _ if row.how == How::Kprobe => no(&format!("this kernel has no function {}", row.target)),
+        _ if row.how.is_on_function() => no(&format!("this kernel has no function {}", row.target)),
         _ => no(&format!("this kernel has no tracepoint {}", row.target)),
     }
 }

@@ -245,6 +245,13 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     ),
     log_space("xfs_log_grant_sleep"),
     log_space("xfs_log_grant_wake"),
+    function("__jbd2_log_wait_for_space", "jbd2", JOURNAL_SPACE),
+    function_return(
+        "__jbd2_log_waited_for_space",
+        "__jbd2_log_wait_for_space",
+        "jbd2",
+        JOURNAL_SPACE,
+    ),
     function(
         "btrfs_sync_log",
         "btrfs",
@@ -352,12 +359,13 @@ pub fn tracepoints() -> impl Iterator<Item = &'static str> {
     // Programs that share a tracepoint with another one have a name of their own.
     let rows = TRACEPOINTS
         .iter()
-        .filter(|row| row.program == row.target && row.how != How::Kprobe);
+        .filter(|row| row.program == row.target && !row.how.is_on_function());
     rows.flat_map(|row| std::iter::once(row.target).chain(row.older_target))
 }
 
 /// Every function of the kernel that a row names.
 pub fn functions() -> impl Iterator<Item = &'static str> {
+    // A function's return is another program on it.
     let rows = TRACEPOINTS.iter().filter(|row| row.how == How::Kprobe);
     rows.map(|row| row.target)
 }

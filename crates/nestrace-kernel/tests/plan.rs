@@ -189,12 +189,14 @@ fn waits_for_logs_in_a_guest() {
         ("btrfs_commit_transaction", &with_modules[..]),
         ("xfs_log_grant_sleep", &with_log_space[..]),
         ("xfs_log_grant_wake", &with_log_space[..]),
+        ("__jbd2_log_wait_for_space", &with_log_space[..]),
+        ("__jbd2_log_waited_for_space", &with_log_space[..]),
         ("f2fs_write_checkpoint", &with_f2fs[..]),
         ("f2fs_issue_checkpoint", &with_f2fs[..]),
     ];
     for kernel in all_kernels() {
         let layout = frozen(&kernel);
-        let loaded = facts(&["xfs", "btrfs", "f2fs"]);
+        let loaded = facts(&["jbd2", "xfs", "btrfs", "f2fs"]);
         let of_guest = plan(&loaded, &layout, guest);
         let of_host = plan(&loaded, &layout, FULL);
         for (program, kernels) in programs {

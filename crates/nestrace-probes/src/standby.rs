@@ -108,7 +108,7 @@ impl Probes {
                 .program::<BtfTracePoint>(name)?
                 .attach()
                 .map(|id| Attachment::BtfTracePoint(name, id)),
-            How::Kprobe => self
+            How::Kprobe | How::Kretprobe => self
                 .program::<KProbe>(name)?
                 .attach(probe.target, 0)
                 .map(|id| Attachment::Function(name, id)),
@@ -154,7 +154,7 @@ fn load(program: &mut Program, probe: &PlannedProbe, btf: &Btf) -> Result<(), Pr
     match probe.how {
         How::TpBtf => <&mut BtfTracePoint>::try_from(program)
             .and_then(|program| program.load(probe.target, btf)),
-        How::Kprobe => <&mut KProbe>::try_from(program).and_then(KProbe::load),
+        How::Kprobe | How::Kretprobe => <&mut KProbe>::try_from(program).and_then(KProbe::load),
         _ => <&mut RawTracePoint>::try_from(program).and_then(RawTracePoint::load),
     }
 }

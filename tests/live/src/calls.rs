@@ -34,22 +34,19 @@ pub const SCENARIO: Scenario = Scenario {
 /// The program that runs the scripts.
 const WRITER: &str = "call-writer";
 
+/// Cases that look at the scripts of calls, beside one for each disk.
+const SCRIPTED: [&str; 5] = ["recording", "segments", "sums", "commits", "fio"];
+/// Those that have a file system of their own.
+const SMALL_LOGS: [&str; 2] = ["log-space", "journal-space"];
+
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     for guests in &GUESTS {
-        let cases = guests.disks.iter().map(|disk| disk.id);
-        let cases = cases.chain([
-            "recording",
-            "segments",
-            "sums",
-            "commits",
-            "fio",
-            "log-space",
-        ]);
-        if cases
-            .into_iter()
-            .any(|case| ctx.wants(&format!("{}/{case}", guests.prefix)))
-        {
+        let wants = |case: &str| ctx.wants(&format!("{}/{case}", guests.prefix));
+        let mut scripted = guests.disks.iter().map(|disk| disk.id).chain(SCRIPTED);
+        if scripted.any(wants) {
             run_in(ctx, report, guests)?;
+        } else if SMALL_LOGS.into_iter().any(wants) {
+            small_logs(ctx, report, &Scene::boot(ctx, guests)?, guests.prefix)?;
         }
     }
     Ok(())
@@ -70,7 +67,7 @@ fn run_in(ctx: &LiveContext, report: &mut Report, guests: &Guests) -> anyhow::Re
         Ok(())
     })?;
     let Some((seen, calls, stories)) = recorded else {
-        return Ok(());
+        return small_logs(ctx, report, &scene, prefix);
     };
     for disk in &seen.disks {
         let mount = format!("/mnt/{}", disk.disk.id);
@@ -108,10 +105,23 @@ fn run_in(ctx: &LiveContext, report: &mut Report, guests: &Guests) -> anyhow::Re
     })?;
     report.case(&format!("{prefix}/fio"), |case| fio::check(case, &seen))?;
     ctx.discard(&seen.measured.bundle);
+    small_logs(ctx, report, &scene, prefix)
+}
+
+/// File systems with small logs, on the disks of others.
+fn small_logs(
+    ctx: &LiveContext,
+    report: &mut Report,
+    scene: &Scene,
+    prefix: &str,
+) -> anyhow::Result<()> {
     if scene.has_streams() {
         report.case(&format!("{prefix}/log-space"), |case| {
-            log_space::check(ctx, case, &scene.guest)
+            log_space::check(ctx, case, &scene.guest, &log_space::XFS)
         })?;
     }
+    report.case(&format!("{prefix}/journal-space"), |case| {
+        log_space::check(ctx, case, &scene.guest, &log_space::EXT4)
+    })?;
     Ok(())
 }

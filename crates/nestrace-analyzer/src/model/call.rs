@@ -148,7 +148,7 @@ pub(crate) struct Call {
     pub bios: Vec<WaitedBio>,
     /// Pauses of a writer: begin and end.
     pub throttles: Vec<(u64, u64)>,
-    /// Waits for space in XFS' log: begin and end.
+    /// Waits for space in the journal of ext4 or the log of XFS: begin and end.
     pub log_space: Vec<(u64, u64)>,
     /// Transactions of the journal that hold the inode when its sync ends: all of it, and its data. 0 where not known.
     pub transactions: (u32, u32),

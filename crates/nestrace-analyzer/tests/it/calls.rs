@@ -523,6 +523,8 @@ fn a_call_waits_for_space_in_the_log() {
          100u exit-write result=4096 tid=1
          120u log-space-sleep 0x0 tid=2 dev={MOUNT}
          170u log-space-wake 0x0 tid=2 dev={MOUNT}
+         # Its end was lost.
+         172u log-space-sleep 0x0 tid=2 dev={MOUNT}
          180u unlinked tid=2 of={MOUNT} issued=110u result=0
         "
     );

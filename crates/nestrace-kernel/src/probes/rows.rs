@@ -162,6 +162,24 @@ pub(super) const fn function(
     }
 }
 
+/// The return of such a function.
+pub(super) const fn function_return(
+    program: &'static str,
+    target: &'static str,
+    module: &'static str,
+    cost: &'static str,
+) -> ProbeRow {
+    ProbeRow {
+        program,
+        how: How::Kretprobe,
+        ..function(target, module, cost)
+    }
+}
+
+/// Without one of the two programs.
+pub(super) const JOURNAL_SPACE: &str =
+    "Waiting for space in the ext4 journal cannot be distinguished from other waiting.";
+
 pub(super) const fn cpu(name: &'static str) -> ProbeRow {
     let cost = "Whether a thread ran, waited for a processor or slept in a segment stays unknown.";
     row(Source::Cpu, How::TpBtf, At::Full, name, cost)

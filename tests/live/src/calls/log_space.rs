@@ -1,4 +1,4 @@
-//! Calls that wait for space in XFS' log, against what the kernel's own tracepoints say.
+//! Calls that wait for space in XFS' log and in ext4's journal, against what ftrace says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,26 +13,64 @@ use xtask::case::Case;
 use crate::context::LiveContext;
 use crate::with_agents::recording::wait_live;
 
-/// The disk that is formatted anew.
-const DISK: &str = "writeback";
-const FOLDER: &str = "/mnt/small-log";
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How far the sums may lie apart: the probes of agent and ftrace lie around each other.
-const APART: f64 = 0.03;
+const APART: f64 = 0.01;
 
-/// As small a log as mkfs.xfs makes.
-const MAKE: &str = "load xfs; umount /mnt/writeback; \
-    mkfs.xfs -q -f -K --unsupported -l size=1368b DEVICE; \
-    mkdir -p FOLDER; mount -t xfs DEVICE FOLDER";
+/// A file system with a small log, and how to fill it.
+#[derive(Debug)]
+pub struct SmallLog {
+    /// What the recording is called after.
+    id: &'static str,
+    /// The disk that is formatted anew.
+    disk: &'static str,
+    folder: &'static str,
+    make: &'static str,
+    /// Has ftrace record begins (`sleep`) and ends (`wake`) of waits.
+    trace: &'static str,
+    load: &'static str,
+}
 
-/// So many programs make files at once that their reservations are larger than the log.
-const LOAD: &str = "T=/sys/kernel/tracing; [ -e $T/trace ] || mount -t tracefs tracefs $T; \
-    echo mono > $T/trace_clock; echo 8192 > $T/buffer_size_kb; echo > $T/trace; \
-    for e in sleep wake; do echo 1 > $T/events/xfs/xfs_log_grant_$e/enable; done; \
-    cd FOLDER; \
-    for p in $(seq 24); do (mkdir $p; cd $p; for i in $(seq 80); do : > f$i; done) & done; wait; \
-    for e in sleep wake; do echo 0 > $T/events/xfs/xfs_log_grant_$e/enable; done; \
-    grep -o -E '^ *sh-[0-9]+.*xfs_log_grant_(sleep|wake):' $T/trace";
+/// As small a log as mkfs.xfs makes. So many programs make files at once that their reservations are larger than the log.
+pub const XFS: SmallLog = SmallLog {
+    id: "log-space",
+    disk: "writeback",
+    folder: "/mnt/small-log",
+    make: "load xfs; umount /mnt/writeback; \
+        mkfs.xfs -q -f -K --unsupported -l size=1368b DEVICE; \
+        mkdir -p FOLDER; mount -t xfs DEVICE FOLDER",
+    trace: "for e in sleep wake; do echo ON > $T/events/xfs/xfs_log_grant_$e/enable; done",
+    load: "for p in $(seq 24); do (mkdir $p; cd $p; for i in $(seq 80); do : > f$i; done) & done; wait",
+};
+
+/// As small a journal as mke2fs makes, and data goes through it. The kernel has ten places for the returns of a function, so
+/// no more than eight programs wait at once.
+pub const EXT4: SmallLog = SmallLog {
+    id: "journal-space",
+    disk: "journal",
+    folder: "/mnt/small-journal",
+    make: "umount /mnt/journal && mkfs.ext4 -q -F -b 1024 -J size=1 DEVICE && \
+        mkdir -p FOLDER && mount -t ext4 -o data=journal DEVICE FOLDER",
+    trace: "if [ ON = 1 ]; then \
+            echo 'p:space/jbd2_sleep __jbd2_log_wait_for_space' >> $T/kprobe_events; \
+            echo 'r64:space/jbd2_wake __jbd2_log_wait_for_space' >> $T/kprobe_events; \
+        fi; \
+        echo ON > $T/events/space/enable",
+    load: "X=$(seq 3000); \
+        for p in $(seq 8); do (for i in $(seq 120); do echo $X > f$p.$i; done) & done; wait",
+};
+
+const TRACE: &str = "T=/sys/kernel/tracing; [ -e $T/trace ] || mount -t tracefs tracefs $T; \
+    echo mono > $T/trace_clock; echo 8192 > $T/buffer_size_kb; echo > $T/trace; ";
+const SHELLS: &str = "grep -o -E '^ *sh-[0-9]+.*_(sleep|wake):' $T/trace";
+
+impl SmallLog {
+    fn script(&self) -> String {
+        let trace = |on: &str| self.trace.replace("ON", on);
+        let (on, off, load, folder) = (trace("1"), trace("0"), self.load, self.folder);
+        format!("{TRACE} {on}; cd {folder}; {load}; {off}; {SHELLS}")
+    }
+}
 
 /// What ftrace saw of the shells.
 #[derive(Debug, Default)]
@@ -42,16 +80,21 @@ struct Waits {
 }
 
 /// The case.
-pub fn check(ctx: &LiveContext, case: &mut Case, guest: &Guest) -> anyhow::Result<()> {
-    let device = guest.device_of(DISK)?;
-    let script = |text: &str| text.replace("DEVICE", &device).replace("FOLDER", FOLDER);
-    guest.run_ok(&script(MAKE), PATIENCE)?;
-    let bundle = ctx.bundle("log-space");
+pub fn check(
+    ctx: &LiveContext,
+    case: &mut Case,
+    guest: &Guest,
+    small: &SmallLog,
+) -> anyhow::Result<()> {
+    let device = guest.device_of(small.disk)?;
+    let make = small.make.replace("DEVICE", &device);
+    guest.run_ok(&make.replace("FOLDER", small.folder), PATIENCE)?;
+    let bundle = ctx.bundle(small.id);
     let path = bundle.to_str().context("name the recording")?;
     let args = ["--guest", guest.name(), "-o", path];
     let mut recorder = Recorder::start(&ctx.nestrace, &args, false)?;
     wait_live(&mut recorder, &[guest.name()])?;
-    let lines = guest.run_ok(&script(LOAD), PATIENCE)?.stdout;
+    let lines = guest.run_ok(&small.script(), PATIENCE)?.stdout;
     let end = recorder.stop(Signal::SIGINT, Duration::from_secs(30))?;
     anyhow::ensure!(
         end.status.code() == Some(0),
@@ -60,7 +103,7 @@ pub fn check(ctx: &LiveContext, case: &mut Case, guest: &Guest) -> anyhow::Resul
     );
     let kernel = waits(&lines)?;
     let analysis = recorder::analyze(&ctx.nestrace, &bundle)?;
-    let seconds = seconds_for_the_journal(&analysis)?;
+    let seconds = seconds_for_the_journal(&analysis, small.folder)?;
     case.figure(format!(
         "{} waits, {:.3} s by ftrace, {seconds:.3} s in calls",
         kernel.n, kernel.seconds
@@ -98,12 +141,15 @@ fn waits(lines: &str) -> anyhow::Result<Waits> {
     Ok(waits)
 }
 
-/// The time that the shells' calls waited for the journal of this mount.
-fn seconds_for_the_journal(analysis: &Value) -> anyhow::Result<f64> {
+/// The row of all files that have none of their own.
+const OTHERS: &str = "…";
+
+/// The time that the shells' calls waited for the journal of this mount; no other process waits as long for another one.
+fn seconds_for_the_journal(analysis: &Value, folder: &str) -> anyhow::Result<f64> {
     let rows = analysis["calls"].as_array().context("find calls[]")?;
-    let its = rows
-        .iter()
-        .filter(|row| row["process"] == "sh" && row["file"]["mount"] == FOLDER);
+    let its = rows.iter().filter(|row| {
+        row["process"] == "sh" && row["file"]["mount"] == folder || row["process"] == OTHERS
+    });
     let of_row = |row: &Value| {
         let segments = row["segments"].as_array().into_iter().flatten();
         let journal = segments

@@ -1,10 +1,10 @@
-//! Waits of threads for space in XFS' log.
+//! Waits of threads for space in the journal of ext4 or the log of XFS.
 
 use nestrace_trace::Event;
 
 use crate::model::pointer::PointerMap;
 
-/// `sub` of `Kind::LogSpace`: the thread goes to sleep, and it looks again whether there is space.
+/// `sub` of `Kind::LogSpace`: a wait begins, and it is over.
 const SLEEPS: u8 = 1;
 const WAKES: u8 = 2;
 /// Threads whose waits are kept: of the file system's own threads no call takes them.
@@ -37,12 +37,12 @@ impl LogSpace {
         }
     }
 
-    /// Takes out the waits of a thread; gives those within a call.
+    /// Takes out the waits of a thread; gives those within a call. A wait that was not over when the call ended has lost its
+    /// end: how long it took is not known.
     pub(super) fn take(&mut self, tid: u32, (start_ns, end_ns): (u64, u64)) -> Vec<(u64, u64)> {
         let waits = self.of.remove(&tid).into_iter().flatten();
-        let within = waits.filter(|(from_ns, _)| *from_ns >= start_ns && *from_ns < end_ns);
-        within
-            .map(|(from_ns, to_ns)| (from_ns, to_ns.min(end_ns)))
+        waits
+            .filter(|(from_ns, to_ns)| *from_ns >= start_ns && *to_ns <= end_ns)
             .collect()
     }
 }
