@@ -119,7 +119,7 @@ fn a_write_waits_for_its_copy_in_the_mirror() {
         let text = in_order(&MIRRORED.replace(changed, into));
         assert_eq!(
             served(&with_job("mirror"), &[], &text),
-            [alone.clone()],
+            std::slice::from_ref(&alone),
             "{into}"
         );
     }
