@@ -18,6 +18,7 @@ use nestrace_abi::{Kind, flags::op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{Guest, Job, Manifest};
 
+use super::calls::Fate;
 use super::clusters::Clusters;
 use crate::follow::image::Images;
 use crate::measure::histogram::Histogram;
@@ -82,6 +83,8 @@ struct Read {
     offset: u64,
     bytes: u64,
     on_disk: Option<(u64, u64)>,
+    /// No request of the guest asked for it, for certain.
+    is_unasked: bool,
     start_ns: u64,
     end_ns: u64,
     /// Bytes of the buffer that writes to other files have taken, and those of them that have ended.
@@ -167,6 +170,8 @@ pub(super) struct Jobs {
     writes: HashMap<WriteKey, (u32, u64, u64)>,
     /// Writes in flight of guests with a mirror.
     sent: HashMap<WriteKey, Sent>,
+    /// Images of the reads that no request asked for and that have become copies, for the caller to drain.
+    pub copied_from: Vec<u32>,
     has_any: bool,
 }
 
@@ -221,11 +226,11 @@ impl Jobs {
             && read.is_some_and(|(start, read)| file.buffer < start.saturating_add(read.bytes))
     }
 
-    /// A file I/O on an image has ended; `is_unasked`: it is not certain that a request of the guest asked for it.
+    /// A file I/O on an image has ended, for which there was this or no request of the guest.
     pub(super) fn file_ended(
         &mut self,
         file: &FileIoSpan,
-        is_unasked: bool,
+        fate: Fate,
         images: &Images,
         clusters: &Clusters,
     ) {
@@ -233,7 +238,7 @@ impl Jobs {
             return;
         }
         let disks = images.disks_of(ImageId(file.image), GuestId(file.guest));
-        let is_copied = is_unasked
+        let is_copied = matches!(fate, Fate::NoCall | Fate::Ambiguous)
             && file.end == FileEnd::Done
             && disks.iter().any(|disk| self.copying(*disk).is_some());
         let ranges = || clusters.guest_ranges(file.image, file.offset, file.bytes);
@@ -254,6 +259,7 @@ impl Jobs {
                 offset: file.offset,
                 bytes: file.bytes,
                 on_disk: ranges().first().map(|range| (range.start, range.end)),
+                is_unasked: fate == Fate::NoCall,
                 start_ns: file.start_ns,
                 end_ns: file.end_ns,
                 taken: 0,
@@ -374,6 +380,9 @@ impl Jobs {
             start_ns: read.start_ns,
             end_ns: ts_ns,
         });
+        if read.is_unasked {
+            self.copied_from.push(read.image);
+        }
         for disk in images.disks_of(ImageId(read.image), GuestId(guest)) {
             if let Some(disk) = self.disks.get_mut(disk as usize) {
                 disk.bytes = disk.bytes.saturating_add(read.bytes);

@@ -191,6 +191,7 @@ impl HostSide {
                 self.stacked.file_event(kind, event, layers.images);
                 self.files(layers);
                 self.jobs.event(kind, event, layers.images);
+                self.reads_became_copies(layers.images);
             }
             Source::Qemu => self.qemu(event, layers),
             Source::HostFs => self.host_bios.host_fs(kind, event),
@@ -270,6 +271,21 @@ impl HostSide {
         }
     }
 
+    /// Reads that no request asked for are explained: a job did them.
+    fn reads_became_copies(&mut self, images: &Images) {
+        for image in self.jobs.copied_from.drain(..) {
+            let disk = images
+                .disk_of(image)
+                .and_then(|disk| self.disks.get_mut(disk as usize));
+            if let Some(disk) = disk
+                && let Some(n) = disk.unlinked.get_mut(&UnlinkedReason::NoMatch)
+            {
+                *n = n.saturating_sub(1);
+                disk.unlinked.retain(|_, n| *n > 0);
+            }
+        }
+    }
+
     fn file_ended(&mut self, file: &FileIoSpan, images: &Images) {
         let is_copy = self.jobs.is_copy(file);
         let fate = self
@@ -292,9 +308,9 @@ impl HostSide {
         let qemu_seen = self.qemu_seen.get(file.guest as usize) == Some(&true);
         let is_recorded = qemu_seen || self.with_functions.get(file.guest as usize) == Some(&true);
         let of_job = is_recorded && fate == Fate::NoCall;
-        let may_be_of_job = of_job || fate == Fate::Ambiguous;
-        self.jobs
-            .file_ended(file, may_be_of_job, images, &self.clusters);
+        if is_recorded {
+            self.jobs.file_ended(file, fate, images, &self.clusters);
+        }
         if let Some(disk) = images.disk_of(file.image) {
             let image = ImageOf {
                 disk,
@@ -319,6 +335,7 @@ impl HostSide {
         }
         let reason = match fate {
             Fate::Tied | Fate::Ambiguous => return,
+            Fate::NoCall if is_copy => return,
             Fate::Unaccounted => UnlinkedReason::LayerNotRecorded,
             Fate::NoCall => UnlinkedReason::NoMatch,
         };
