@@ -28,6 +28,8 @@ pub struct Comparison {
 pub struct TimeApart {
     /// Half of the events have less.
     pub median_ns: u64,
+    /// All but a thousandth.
+    pub almost_all_ns: u64,
     /// No event has more.
     pub max_ns: u64,
 }
@@ -129,6 +131,7 @@ impl Comparison {
         let at = |index: usize| self.apart_ns.get(index).copied().unwrap_or(0);
         TimeApart {
             median_ns: at(self.apart_ns.len() / 2),
+            almost_all_ns: at(self.apart_ns.len() * 999 / 1000),
             max_ns: self.apart_ns.last().copied().unwrap_or(0),
         }
     }
