@@ -9,7 +9,7 @@
 use nestrace_abi::flags::op;
 
 use super::clusters::{Clusters, GuestRange};
-use super::jobs::Copying;
+use super::copying::Copying;
 use crate::follow::image::Images;
 use crate::follow::qemu::Call;
 use crate::model::file_io_span::{FileEnd, FileIoSpan};

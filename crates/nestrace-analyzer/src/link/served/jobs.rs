@@ -20,6 +20,7 @@ use nestrace_trace::manifest::{Guest, Job, Manifest};
 
 use super::calls::Fate;
 use super::clusters::Clusters;
+use super::copying::Copying;
 use crate::follow::image::Images;
 use crate::measure::histogram::Histogram;
 use crate::model::actor::Actors;
@@ -43,29 +44,6 @@ const MAX_SENT: usize = 4096;
 pub(crate) struct JobHalf {
     pub copies: JobCopies,
     pub waits: JobWaits,
-}
-
-/// How QEMU copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copying {
-    /// To another file, before the guest's write.
-    BeforeWrite,
-    /// From the images below into the image itself.
-    Up,
-    /// To another file, with the guest's writes or after them.
-    Along,
-}
-
-impl Copying {
-    /// `None` for what is no copy of a disk's data.
-    fn of(job: &Job) -> Option<Self> {
-        match job.kind.as_str() {
-            "backup" => Some(Self::BeforeWrite),
-            "stream" => Some(Self::Up),
-            "mirror" | "commit" => Some(Self::Along),
-            _ => None,
-        }
-    }
 }
 
 /// What is known of a write in flight.

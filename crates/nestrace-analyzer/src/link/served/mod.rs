@@ -8,6 +8,7 @@
 
 mod calls;
 mod clusters;
+mod copying;
 mod deferred;
 mod host_bios;
 mod host_bytes;
