@@ -308,10 +308,11 @@ pub fn soak(ctx: &LiveContext, case: &mut Case, host: &HostFs) -> anyhow::Result
         slowest.as_secs_f64() * 1e3,
         start.elapsed().as_secs_f64()
     ));
-    case.equal(
-        "descriptors",
-        format!("{:?}", held.descriptors),
-        format!("{:?}", warm.descriptors),
+    // A guest of another test may have been there at the first look; what leaks does so for each of hundreds of guests.
+    case.holds(
+        "no more descriptors than after the first guests",
+        held.n_descriptors() <= warm.n_descriptors(),
+        &format!("{:?}, before {:?}", held.descriptors, warm.descriptors),
     );
     case.holds("it has maps", held.n_of("bpf-map") > 0, &held.told());
     case.holds(
