@@ -260,6 +260,7 @@ mod tests {
             comparison.time_apart(),
             TimeApart {
                 median_ns: 2,
+                almost_all_ns: 5,
                 max_ns: 5
             }
         );
