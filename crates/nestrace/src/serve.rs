@@ -1,7 +1,7 @@
 //! `nestrace serve`: the figures of `nestrace top` for Prometheus.
 //!
-//! A thread holds the sums and makes the text (or protobuf, for those who ask for it), at most once a second; connections wait for it. What a client sends is bounded in
-//! size and time, and so is how many there are.
+//! A thread holds the sums and makes the text, or the protobuf for those who ask for it, at most once a second each;
+//! connections wait for it. What a client sends is bounded in size and time, and so is how many there are.
 
 mod accept;
 mod http;

@@ -215,10 +215,7 @@ fn copied(
         is_as_long,
         &format!("{waits} ns, at least {least}"),
     );
-    let segments = chains["by_op"]["write"].as_array();
-    let mut segments = segments.into_iter().flatten();
-    let wait = segments.find(|segment| segment["name"] == "qemu_job");
-    let wait = wait.context("find the segment qemu_job")?;
+    let wait = entry(&chains["by_op"], "write", &[("name", "qemu_job")])?;
     case.equal("the segment's writes", number(wait, "/n")?, WRITES);
     let keys = [("id", "backup-holds-writes"), ("disk", disk.id)];
     let finding = entry(&measured.analysis, "findings", &keys)?;

@@ -213,10 +213,7 @@ fn remote(case: &mut Case, at_once: &Of<'_>, delayed: &Of<'_>) -> anyhow::Result
     let p50 = |case: &mut Case, of: &Of<'_>| {
         let keys = [("disk", of.disk.as_str())];
         let chains = entry(&of.measured.analysis, "chains", &keys)?;
-        let segments = chains["by_op"]["read"].as_array();
-        let segments = segments.context("find the segments of reads")?;
-        let remote = segments.iter().find(|it| it["name"] == "remote");
-        let remote = remote.context("find the segment remote")?;
+        let remote = entry(&chains["by_op"], "read", &[("name", "remote")])?;
         let linked = number(chains, "/linked")?;
         let is_all = linked >= READS && remote["n"] == linked;
         case.holds(
@@ -369,12 +366,7 @@ fn backup(case: &mut Case, of: &Of<'_>) -> anyhow::Result<()> {
     let of_guest = WRITES * CLUSTER;
     case.holds("its copies", copies >= WRITES && bytes >= of_guest, &shown);
     let chains = entry(analysis, "chains", &[("disk", &of.disk)])?;
-    let segments = chains["by_op"]["write"].as_array();
-    let segments = segments.context("find the segments of writes")?;
-    let wait = segments
-        .iter()
-        .find(|segment| segment["name"] == "qemu_job");
-    let wait = wait.context("find the segment qemu_job")?;
+    let wait = entry(&chains["by_op"], "write", &[("name", "qemu_job")])?;
     case.holds(
         "the segment's chains",
         wait["n"] == WRITES,

@@ -78,7 +78,7 @@ impl Found {
 
     /// Whether this one explains the requests, and the other one does not.
     fn excludes(&self, other: &Self) -> bool {
-        let fewer = other.explained * 10 <= self.explained * 7;
+        let fewer = is_far_fewer(other.explained, self.explained);
         let missing = (self.explained / 10).max(MISSES_TELL);
         fewer || other.missed >= self.missed + missing
     }
@@ -250,14 +250,14 @@ fn united(mut bands: Vec<Band>) -> Vec<Band> {
 
 /// The [`PLACES`] best local maxima of the number of open intervals.
 fn most_covered(edges: &[(i64, i32)], pad_ns: i64) -> Vec<(u32, Band)> {
-    let mut peaks: Vec<(i32, Band)> = Vec::new();
-    let (mut open, mut rising) = (0, false);
+    let mut peaks: Vec<(u32, Band)> = Vec::new();
+    let (mut open, mut rising) = (0_i32, false);
     for (i, (at, change)) in edges.iter().enumerate() {
         // A place ends where the first interval closes after the last one opened.
         if *change < 0 && rising {
             let lo_ns = edges[i - 1].0;
             peaks.push((
-                open,
+                u32::try_from(open).unwrap_or(0),
                 Band {
                     lo_ns,
                     hi_ns: at - 1,
@@ -267,9 +267,9 @@ fn most_covered(edges: &[(i64, i32)], pad_ns: i64) -> Vec<(u32, Band)> {
         rising = *change > 0;
         open += change;
     }
-    peaks.sort_by_key(|(open, band)| (-open, band.lo_ns));
+    peaks.sort_by_key(|(votes, band)| (Reverse(*votes), band.lo_ns));
     let mut chosen: Vec<Peak> = Vec::new();
-    for (open, band) in peaks {
+    for (votes, band) in peaks {
         let near = |peak: &&mut Peak| {
             band.lo_ns.saturating_sub(pad_ns) <= peak.top.hi_ns
                 && peak.top.lo_ns.saturating_sub(pad_ns) <= band.hi_ns
@@ -277,34 +277,33 @@ fn most_covered(edges: &[(i64, i32)], pad_ns: i64) -> Vec<(u32, Band)> {
         let mut is_near = false;
         for peak in chosen.iter_mut().filter(near) {
             is_near = true;
-            if !outvotes(peak.open, open) {
+            if !is_far_fewer(votes.into(), peak.votes.into()) {
                 peak.band = hull(peak.band, band);
             }
         }
         if !is_near && chosen.len() < PLACES {
             let top = band;
-            chosen.push(Peak { open, top, band });
+            chosen.push(Peak { votes, top, band });
         }
     }
-    let votes = |open: i32| u32::try_from(open).unwrap_or(0);
     chosen
         .into_iter()
-        .map(|peak| (votes(peak.open), peak.band))
+        .map(|peak| (peak.votes, peak.band))
         .collect()
 }
 
 /// A local maximum of the number of open intervals.
 #[derive(Debug)]
 struct Peak {
-    open: i32,
+    votes: u32,
     top: Band,
     /// With the others near it that have hardly fewer: the clock may be any of them.
     band: Band,
 }
 
-/// Whether a place where so many intervals overlap tells that it is not one with `other` of them.
-const fn outvotes(open: i32, other: i32) -> bool {
-    other * 10 <= open * 7
+/// Whether `n` of one place are so few that the place with `best` excludes it.
+const fn is_far_fewer(n: u64, best: u64) -> bool {
+    n * 10 <= best * 7
 }
 
 /// Follows the clock from a place over all requests and counts what it explains.

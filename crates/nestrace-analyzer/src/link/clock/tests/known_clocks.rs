@@ -152,11 +152,7 @@ fn too_few_requests_tell_no_clock() {
     assert_eq!(said.clock.method, ClockMethod::None);
     assert_eq!(said.unpaired.len(), requests.len());
     // Round trips over the port are enough for one request.
-    let round_trips = vec![RoundTrip {
-        host_sent_ns: HostNs(HOST_NS),
-        guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
-        host_received_ns: HostNs(HOST_NS + 700_000),
-    }];
+    let round_trips = vec![one_round_trip(&clock)];
     let start = ClockStart {
         round_trips,
         ..ClockStart::default()
@@ -382,8 +378,8 @@ fn changes() -> impl Strategy<Value = Vec<(u64, Change)>> {
     })
 }
 
-/// A recording of some milliseconds in which dozens of equal requests are in flight: hardly anything tells one
-/// offset from another.
+/// A recording of some milliseconds in which dozens of equal requests are in flight, so that many offsets explain
+/// almost all of them.
 fn equal_requests() -> impl Strategy<Value = Load> {
     let latency = || {
         let least = prop::sample::select(vec![500u64, 5_000, 50_000, 200_000]);
@@ -412,6 +408,34 @@ enum Loses {
     None,
     Guest,
     Host,
+}
+
+/// The load with so many requests lost, and what is known of that at the start.
+fn losing(load: Load, side: Loses, per_mille: u64) -> (Load, ClockStart) {
+    let (guest_loses_per_mille, host_loses_per_mille) = match side {
+        Loses::None => (0, 0),
+        Loses::Guest => (per_mille, 0),
+        Loses::Host => (0, per_mille),
+    };
+    let start = ClockStart {
+        host_lost: host_loses_per_mille > 0,
+        ..ClockStart::default()
+    };
+    let load = Load {
+        guest_loses_per_mille,
+        host_loses_per_mille,
+        ..load
+    };
+    (load, start)
+}
+
+/// To the agent and back in 0.7 ms.
+fn one_round_trip(clock: &TrueClock) -> RoundTrip {
+    RoundTrip {
+        host_sent_ns: HostNs(HOST_NS),
+        guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
+        host_received_ns: HostNs(HOST_NS + 700_000),
+    }
 }
 
 /// A step shows by what comes after it, and a piece by what lies in it.
@@ -466,10 +490,8 @@ proptest! {
         guest in any::<bool>(),
     ) {
         let clock = TrueClock::new(0, 1_000_000_000, ppm, &[]);
-        let (guest_loses_per_mille, host_loses_per_mille) =
-            if guest { (per_mille, 0) } else { (0, per_mille) };
-        let load = Load { guest_loses_per_mille, host_loses_per_mille, ..load };
-        let start = ClockStart { host_lost: !guest, ..ClockStart::default() };
+        let side = if guest { Loses::Guest } else { Loses::Host };
+        let (load, start) = losing(load, side, per_mille);
         check(&load, &clock, start);
     }
 
@@ -481,19 +503,9 @@ proptest! {
         round_trip in any::<bool>(),
     ) {
         let clock = TrueClock::new(0, 1_000_000_000, ppm, &[]);
-        let (guest, host) = match side {
-            Loses::None => (0, 0),
-            Loses::Guest => (per_mille, 0),
-            Loses::Host => (0, per_mille),
-        };
-        let load = Load { guest_loses_per_mille: guest, host_loses_per_mille: host, ..load };
-        let trip = RoundTrip {
-            host_sent_ns: HostNs(HOST_NS),
-            guest_ns: GuestNs(clock.guest(HOST_NS + 300_000)),
-            host_received_ns: HostNs(HOST_NS + 700_000),
-        };
-        let round_trips = if round_trip { vec![trip] } else { vec![] };
-        check(&load, &clock, ClockStart { host_lost: host > 0, round_trips, ..ClockStart::default() });
+        let (load, start) = losing(load, side, per_mille);
+        let round_trips = round_trip.then(|| one_round_trip(&clock)).into_iter().collect();
+        check(&load, &clock, ClockStart { round_trips, ..start });
     }
 
     #[test]
