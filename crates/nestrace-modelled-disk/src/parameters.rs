@@ -88,6 +88,9 @@ pub struct SpindleParameters {
     pub write_cache_kib: u64,
     /// Separate extents in it at most.
     pub write_cache_extents: usize,
+    /// What a flush takes besides writing them.
+    #[serde(default)]
+    pub flush_ms: f64,
 }
 
 /// Of a software RAID 10 with two copies that lie near each other.
@@ -237,6 +240,7 @@ impl SpindleParameters {
             self.write_settle_ms,
             self.command_overhead_us,
             self.age_weight,
+            self.flush_ms,
         ];
         check(
             times.into_iter().all(is_duration),

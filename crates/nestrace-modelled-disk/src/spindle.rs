@@ -242,6 +242,7 @@ impl Spindle {
             return;
         }
         if let Some(flush) = self.flush.take() {
+            let at = at.plus((self.parameters.flush_ms * 1e6) as u64);
             self.complete(&flush, at);
             self.closed_until = at;
         }

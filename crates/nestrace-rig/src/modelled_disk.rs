@@ -106,6 +106,15 @@ impl ModelledDiskSpec {
             data: None,
         }
     }
+
+    /// Such a disk of another model.
+    #[must_use]
+    pub fn of(&self, model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            ..self.clone()
+        }
+    }
 }
 
 /// The parameters of a built-in model, or of a TOML file.

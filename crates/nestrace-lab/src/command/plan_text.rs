@@ -140,9 +140,11 @@ pub fn takes(plan: &Plan) -> Vec<String> {
     } else {
         ""
     };
-    let disk = match &plan.modelled_disk {
-        Some(model) => format!(", on modelled disks ({model})"),
-        None => String::new(),
+    let models: Vec<&str> = plan.modelled_disks().into_iter().collect();
+    let disk = if models.is_empty() {
+        String::new()
+    } else {
+        format!(", on modelled disks ({})", models.join(", "))
     };
     let cache = match estimate.cache_bytes {
         0 => String::new(),
@@ -171,7 +173,8 @@ pub fn takes(plan: &Plan) -> Vec<String> {
 /// Standard deviation of repetitions as a share of their mean. On modelled disks it was 2 to 5 % for most workloads of
 /// translated guests; on this machine's own disk repetitions were 17 to 40 % apart.
 fn expected_deviation(plan: &Plan) -> f64 {
-    if plan.modelled_disk.is_some() {
+    let mut cells = plan.cells.iter();
+    if cells.all(|cell| cell.combination.host_disk.model().is_some()) {
         0.04
     } else {
         0.15

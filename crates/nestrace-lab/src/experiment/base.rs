@@ -1,6 +1,7 @@
 //! The devices under the images: a loop device over a file that is written in full, a modelled disk, or one that the user
 //! named; bare or with a file system on it, and the images of the guest's disks.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,17 +78,18 @@ enum Kind {
 const PROBE_BYTES: u64 = 128 << 20;
 
 impl Base {
-    /// Makes the device, of a modelled disk where there is one, or takes the named one, and makes the file system that it
-    /// is for.
+    /// Makes the device, of a modelled disk where its key has one, or takes the named one, and makes the file system that
+    /// it is for. `modelled` is everything about a modelled disk but its model.
     pub(super) fn create(
         need: &BaseNeed,
         named: Option<&Arc<NamedDevice>>,
-        modelled: Option<&ModelledDiskSpec>,
+        modelled: &ModelledDiskSpec,
         work: &Path,
     ) -> Result<Self, BaseError> {
         let disks = need.disks.clone();
+        let modelled = need.key.host_disk.model().map(|model| modelled.of(model));
         let kind = match (need.key.host, named) {
-            (Host::Bare, None) => bare(need.bytes, modelled, work)?,
+            (Host::Bare, None) => bare(need.bytes, modelled.as_ref(), work)?,
             (Host::Bare, Some(named)) => {
                 named.renew()?;
                 Kind::Bare {
@@ -101,7 +103,7 @@ impl Base {
                 backing_folder: work.to_owned(),
                 mount_options: need.key.host_mount_options.clone(),
                 is_filled: true,
-                modelled: modelled.cloned(),
+                modelled,
                 ..HostFsSpec::new(fs)
             })?),
             (Host::Fs(fs), Some(named)) => {
@@ -286,26 +288,25 @@ fn make_image(image: &Path, disk: &Combination, bytes: u64) -> Result<(), BaseEr
 const PROBES: usize = 3;
 
 /// How fast bare devices are before anything is put on them, one for each of these names: partitions have to be equal
-/// before what lies on them is compared.
-pub(super) fn probe(names: &[&str], work: &Path) -> Result<Vec<BaseSpeed>, BaseError> {
-    let bare = |_: &&str| bare(PROBE_BYTES, None, work);
-    let devices = names.iter().map(bare).collect::<Result<Vec<Kind>, _>>()?;
+/// before what lies on them is compared. Of modelled disks all are alike, so there is one of each model.
+pub(super) fn probe(
+    names: &BTreeSet<&str>,
+    models: &[ModelledDiskSpec],
+    work: &Path,
+) -> Result<Vec<BaseSpeed>, BaseError> {
+    let own = names.iter().map(|name| (*name, None));
+    let modelled = models.iter().map(|disk| (disk.model.as_str(), Some(disk)));
+    let mut devices = Vec::new();
+    for (name, disk) in own.chain(modelled) {
+        devices.push((name, bare(PROBE_BYTES, disk, work)?));
+    }
     let mut places = Vec::new();
-    for (name, kind) in names.iter().zip(&devices) {
+    for (name, kind) in &devices {
         if let Kind::Bare { device, .. } = kind {
             places.push(((*name).to_owned(), device.path()));
         }
     }
     speeds(&places)
-}
-
-/// The same of a modelled disk: all are alike.
-pub(super) fn probe_modelled(
-    modelled: &ModelledDiskSpec,
-    work: &Path,
-) -> Result<Vec<BaseSpeed>, BaseError> {
-    let disk = ModelledDisk::start(modelled, PROBE_BYTES, work)?;
-    speeds(&[(modelled.model.clone(), disk.path())])
 }
 
 /// The same of devices that the user named.

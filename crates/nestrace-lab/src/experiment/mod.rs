@@ -207,7 +207,7 @@ fn run_in(
     options: &Options,
     mut ledger: Ledger,
     work: &Path,
-    (has_agent, modelled): (bool, Option<ModelledDiskSpec>),
+    (has_agent, modelled): (bool, ModelledDiskSpec),
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
     check_kernel(plan)?;
@@ -247,7 +247,7 @@ fn run_in(
             seconds_left: estimate.seconds,
             what: String::from("the speed of the devices below"),
         });
-        let header = first_header(plan, machine, (&devices, modelled.as_ref()), work)?;
+        let header = first_header(plan, machine, (&devices, &modelled), work)?;
         ledger.write_header(header)?;
     }
     if let (Guests::Booted(parts), Some(wanted)) = (&mut guests, wanted) {
@@ -270,20 +270,19 @@ fn run_in(
     sequence::run(plan, &schedule.steps, &mut ledger, &mut bench, progress)
 }
 
-/// The modelled disk of a plan, and what serves it.
-fn modelled_disk(plan: &Plan, options: &Options) -> Result<Option<ModelledDiskSpec>, LabError> {
-    let Some(model) = &plan.modelled_disk else {
-        return Ok(None);
-    };
-    // A file of parameters says now what is wrong with it.
-    modelled_disk::parameters(model).map_err(BaseError::from)?;
-    if !options.disk.is_file() {
-        return Err(LabError::NoDisk(options.disk.clone()));
+/// The modelled disks of a plan, as far as all have it in common; checked is what each needs.
+fn modelled_disk(plan: &Plan, options: &Options) -> Result<ModelledDiskSpec, LabError> {
+    for model in plan.modelled_disks() {
+        // A file of parameters says now what is wrong with it.
+        modelled_disk::parameters(model).map_err(BaseError::from)?;
+        if !options.disk.is_file() {
+            return Err(LabError::NoDisk(options.disk.clone()));
+        }
     }
-    Ok(Some(ModelledDiskSpec {
+    Ok(ModelledDiskSpec {
         seed: plan.seed,
-        ..ModelledDiskSpec::new(&options.disk, model)
-    }))
+        ..ModelledDiskSpec::new(&options.disk, "")
+    })
 }
 
 /// Where guests come from: what they are booted from, or the user's own one with all that it needs.
@@ -332,18 +331,15 @@ fn check_guest_kernel(
 fn first_header(
     plan: &Plan,
     machine: Machine,
-    (devices, modelled): (&[Arc<NamedDevice>], Option<&ModelledDiskSpec>),
+    (devices, modelled): (&[Arc<NamedDevice>], &ModelledDiskSpec),
     work: &Path,
 ) -> Result<RunHeader, LabError> {
-    let names: BTreeSet<&str> = plan
-        .cells
-        .iter()
-        .map(|cell| cell.combination.host.word())
-        .collect();
-    let bases = if let Some(modelled) = modelled {
-        base::probe_modelled(modelled, work)?
-    } else if devices.is_empty() {
-        base::probe(&names.into_iter().collect::<Vec<_>>(), work)?
+    let models: Vec<&str> = plan.modelled_disks().into_iter().collect();
+    let bases = if devices.is_empty() {
+        let combinations = plan.cells.iter().map(|cell| &cell.combination);
+        let own = combinations.filter(|one| one.host_disk.model().is_none());
+        let disks: Vec<ModelledDiskSpec> = models.iter().map(|model| modelled.of(model)).collect();
+        base::probe(&own.map(|one| one.host.word()).collect(), &disks, work)?
     } else {
         base::probe_named(devices)?
     };
@@ -357,7 +353,7 @@ fn first_header(
         record_seconds: Some(plan.record_seconds),
         started_unix_s: unix_seconds(),
         machine,
-        modelled_disk: plan.modelled_disk.clone(),
+        modelled_disk: (!models.is_empty()).then(|| models.join(", ")),
         bases,
         cells: plan.cells.iter().map(|cell| cell.id.clone()).collect(),
         excluded: plan.excluded.clone(),

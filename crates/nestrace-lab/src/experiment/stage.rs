@@ -43,8 +43,8 @@ pub(super) struct Parts {
     pub(super) has_agent: bool,
     /// Devices that the user named; empty where each is a loop device.
     pub(super) devices: Vec<Arc<NamedDevice>>,
-    /// The modelled disk that each loop device is.
-    pub(super) modelled: Option<ModelledDiskSpec>,
+    /// What modelled disks have in common.
+    pub(super) modelled: ModelledDiskSpec,
 }
 
 /// Where guests come from.
@@ -86,12 +86,7 @@ impl Stage {
         let mut missing: Vec<(Vec<usize>, Arc<LabError>)> = Vec::new();
         let mut disks = Vec::new();
         for (place, need) in needs.iter().enumerate() {
-            let base = match Base::create(
-                need,
-                parts.devices.get(place),
-                parts.modelled.as_ref(),
-                work,
-            ) {
+            let base = match Base::create(need, parts.devices.get(place), &parts.modelled, work) {
                 Ok(base) => base,
                 Err(error) => {
                     interrupt::check()?;

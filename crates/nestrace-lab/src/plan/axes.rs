@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use nestrace_modelled_disk::parameters::BUILT_IN;
+use nestrace_rig::modelled_disk::is_file;
 use nestrace_rig::stack::{GuestFsKind, HostFsKind, UnknownValue, axis};
 
 axis!(
@@ -36,6 +38,8 @@ axis!(
         GuestReadAhead = "guest_read_ahead_kib",
         /// The host's read-ahead, KiB.
         HostReadAhead = "host_read_ahead_kib",
+        /// The disk under the image, or in its place.
+        HostDisk = "host_disk",
     }
 );
 
@@ -80,6 +84,62 @@ axis!(
         Kyber = "kyber",
     }
 );
+
+/// The disk that a host file system or a bare device lies on, where the plan names none of this machine's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostDisk {
+    /// A loop device over a file of the lab's.
+    #[default]
+    LoopFile,
+    /// A modelled disk: a built-in model's name, or a TOML file.
+    Modelled(String),
+}
+
+/// The word for what a plan leaves as it is.
+pub(super) const DEFAULT: &str = "default";
+
+impl HostDisk {
+    /// The word of a plan.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        match self {
+            Self::LoopFile => DEFAULT,
+            Self::Modelled(model) => model,
+        }
+    }
+
+    /// The modelled disk.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        match self {
+            Self::LoopFile => None,
+            Self::Modelled(model) => Some(model),
+        }
+    }
+}
+
+impl FromStr for HostDisk {
+    type Err = UnknownValue;
+
+    /// A file of parameters is read when the plan runs.
+    fn from_str(word: &str) -> Result<Self, UnknownValue> {
+        if word == DEFAULT {
+            return Ok(Self::LoopFile);
+        }
+        if is_file(word) || BUILT_IN.contains(&word) {
+            return Ok(Self::Modelled(word.to_owned()));
+        }
+        Err(UnknownValue {
+            axis: "a modelled disk",
+            word: word.to_owned(),
+            expected: [DEFAULT]
+                .into_iter()
+                .chain(BUILT_IN)
+                .chain(["a file that ends with .toml"])
+                .collect(),
+        })
+    }
+}
 
 /// What the guest mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

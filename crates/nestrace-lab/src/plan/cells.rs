@@ -1,12 +1,13 @@
 //! The product of the axes, what is left out of it, and what each cell is compared with.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use nestrace_report::lab::Excluded;
 
 use super::PlannedCell;
-use super::axes::Axis;
-use super::combination::{Combination, DEFAULT};
+use super::axes::{Axis, DEFAULT};
+use super::combination::Combination;
 use super::error::PlanError;
 use super::section::{Placed, Section};
 use super::workload::Workload;
@@ -366,6 +367,17 @@ fn id(combination: &Combination, varying: &[Axis], workload: Option<&str>) -> St
             Axis::HostScheduler | Axis::HostMountOptions | Axis::HostReadAhead => {
                 id.push_str("host-")
             }
+            // Of a file, its name.
+            Axis::HostDisk => {
+                let name = Path::new(word.as_ref()).file_stem();
+                id.extend(
+                    name.unwrap_or_default()
+                        .to_string_lossy()
+                        .chars()
+                        .map(plain),
+                );
+                continue;
+            }
             _ => {}
         }
         id.extend(word.chars().map(plain));
@@ -424,6 +436,18 @@ mod tests {
                     "ext4-on-bd-none-native",
                     "ext4-on-xfs-none-native",
                     "ext4-on-bd-writeback-threads",
+                ],
+            ),
+            // A file is named without its folder, and each disk has its own bare device.
+            (
+                "host_fs = 'xfs'\nhost_disk = ['default', 'hdd-7200', '/tmp/my disk.toml']",
+                &[
+                    "ext4-on-bd",
+                    "ext4-on-xfs",
+                    "ext4-on-bd-hdd-7200",
+                    "ext4-on-xfs-hdd-7200",
+                    "ext4-on-bd-my-disk",
+                    "ext4-on-xfs-my-disk",
                 ],
             ),
             // What a folder is compared with has the host's options, in the guest.

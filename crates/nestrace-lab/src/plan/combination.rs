@@ -7,7 +7,7 @@ use nestrace_rig::stack::{
     Aio, Bus, CacheMode, DiskStack, GuestFsKind, HostFsKind, ImageFormat, UnknownValue,
 };
 
-use super::axes::{Axis, GuestFs, Host, Placement, Preallocation, Scheduler};
+use super::axes::{Axis, DEFAULT, GuestFs, Host, HostDisk, Placement, Preallocation, Scheduler};
 
 /// One value of each axis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub struct Combination {
     pub guest_read_ahead_kib: Option<u32>,
     /// The host's read-ahead, KiB; `None` for what the kernel chose.
     pub host_read_ahead_kib: Option<u32>,
+    /// What all of it lies on.
+    pub host_disk: HostDisk,
 }
 
 impl Default for Combination {
@@ -51,12 +53,10 @@ impl Default for Combination {
             host_mount_options: String::new(),
             guest_read_ahead_kib: None,
             host_read_ahead_kib: None,
+            host_disk: HostDisk::LoopFile,
         }
     }
 }
-
-/// The kernel's default, where an axis is a number.
-pub(super) const DEFAULT: &str = "default";
 
 impl Combination {
     /// Sets the value of an axis.
@@ -79,6 +79,7 @@ impl Combination {
             Axis::HostMountOptions => self.host_mount_options = options(word)?,
             Axis::GuestReadAhead => self.guest_read_ahead_kib = kib(word)?,
             Axis::HostReadAhead => self.host_read_ahead_kib = kib(word)?,
+            Axis::HostDisk => self.host_disk = word.parse()?,
         }
         Ok(())
     }
@@ -105,6 +106,7 @@ impl Combination {
             Axis::HostMountOptions => self.host_mount_options.as_str().into(),
             Axis::GuestReadAhead => number(self.guest_read_ahead_kib),
             Axis::HostReadAhead => number(self.host_read_ahead_kib),
+            Axis::HostDisk => self.host_disk.word().into(),
         }
     }
 
@@ -341,6 +343,7 @@ mod tests {
         let mut other = Combination {
             guest_mount_options: String::from("noatime"),
             host_read_ahead_kib: Some(512),
+            host_disk: HostDisk::Modelled(String::from("nvme")),
             ..Combination::default()
         };
         other.host = Host::Bare;
@@ -418,6 +421,15 @@ mod tests {
         ] {
             assert!(set(&[wrong]).objection().is_some(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn each_modelled_disk_is_a_device_of_its_own() {
+        let mut modelled = Combination::default();
+        modelled.set(Axis::HostDisk, "hdd-7200").unwrap();
+        assert_ne!(modelled.base_key(), Combination::default().base_key());
+        assert_eq!(modelled.baseline().host_disk, modelled.host_disk);
+        assert!(modelled.set(Axis::HostDisk, "hdd-7201").is_err());
     }
 
     #[test]

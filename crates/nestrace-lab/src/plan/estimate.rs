@@ -143,20 +143,18 @@ impl Estimate {
             .iter()
             .map(|step| plan.step_seconds(step))
             .sum();
-        let of_batch = |batch: &super::Batch| -> u64 {
-            // Named devices need no room, and are not written in full.
-            if !plan.devices.is_empty() {
-                return 0;
-            }
-            let bases = batch.bases(plan.image_bytes);
-            bases.iter().map(|base| base.bytes).sum()
-        };
-        let devices = schedule.batches.iter().map(of_batch).max().unwrap_or(0);
         // The data of modelled disks is in memory, and they are not written in full.
-        let (devices, modelled) = match plan.modelled_disk {
-            Some(_) => (0, devices),
-            None => (devices, 0),
+        let most = |is_modelled: bool| -> u64 {
+            let of_batch = |batch: &super::Batch| -> u64 {
+                let bases = batch.bases(plan.image_bytes).into_iter();
+                let own = bases.filter(|base| base.key.host_disk.model().is_some() == is_modelled);
+                own.map(|base| base.bytes).sum()
+            };
+            // Named devices need no room, and are not written in full.
+            let batches = schedule.batches.iter().filter(|_| plan.devices.is_empty());
+            batches.map(of_batch).max().unwrap_or(0)
         };
+        let (devices, modelled) = (most(false), most(true));
         let boot = (BOOT + devices / DISK_RATE) * plan.slower();
         let trees = plan.trees().into_iter().map(Plan::tree_bytes);
         Self {

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use nestrace_modelled_disk::parameters::BUILT_IN;
-use nestrace_rig::modelled_disk::is_file;
-
+use super::axes::{Axis, HostDisk};
+use super::cells::Values;
 use super::devices;
 use super::error::PlanError;
-use super::section::Section;
+use super::section::{Placed, Section};
 
 /// Its name.
 pub(super) const TABLE: &str = "host";
@@ -21,8 +20,9 @@ pub(super) struct HostSection {
     pub(super) devices: Vec<PathBuf>,
     /// Whether the host's role runs inside a guest.
     pub(super) is_in_guest: bool,
-    /// The modelled disk in place of the lab's own files: a built-in model's name, or a TOML file.
-    pub(super) disk: Option<String>,
+    /// The modelled disk in place of the lab's own files.
+    pub(super) disk: Option<Placed<String>>,
+    is_elsewhere: bool,
 }
 
 /// Reads it, where the plan has one.
@@ -43,31 +43,43 @@ pub(super) fn read(top: &Section<'_>) -> Result<HostSection, PlanError> {
         return Err(section.error(&span, message));
     }
     let devices = devices::read(&section)?;
-    let disk = disk(&section, is_in_guest || !devices.is_empty())?;
+    let disk = section.string(DISK)?;
+    if let Some((word, span)) = &disk
+        && let Err(unknown) = word.parse::<HostDisk>()
+    {
+        return Err(section.error(span, unknown.to_string()));
+    }
     Ok(HostSection {
+        is_elsewhere: is_in_guest || !devices.is_empty(),
         devices,
         is_in_guest,
-        disk,
+        disk: disk.map(|(word, span)| (word.to_owned(), span)),
     })
 }
 
-/// The modelled disk. A file of parameters is read when the plan runs.
-fn disk(section: &Section<'_>, is_elsewhere: bool) -> Result<Option<String>, PlanError> {
-    let Some((word, span)) = section.string(DISK)? else {
-        return Ok(None);
-    };
-    if is_elsewhere {
-        let message = "a modelled disk takes the place of the lab's own devices on this machine: it excludes devices and in_guest";
-        return Err(section.error(&span, message));
+impl HostSection {
+    /// Puts its disk among the values of the axes, and refuses two answers to what the host's side runs on.
+    ///
+    /// # Errors
+    /// The axis has values besides the disk, or there are disks beside devices or a host inside a guest.
+    pub(super) fn set_disk(&self, top: &Section<'_>, values: &mut Values) -> Result<(), PlanError> {
+        if let Some((word, span)) = &self.disk
+            && values
+                .insert(Axis::HostDisk, vec![(word.clone(), span.clone())])
+                .is_some()
+        {
+            let message =
+                "disk under [host] is the disk of all cells: it excludes the axis host_disk";
+            return Err(top.error(span, message));
+        }
+        match values.get(&Axis::HostDisk).and_then(|disks| disks.first()) {
+            Some((_, span)) if self.is_elsewhere => {
+                let message = "a modelled disk takes the place of the lab's own devices on this machine: it excludes devices and in_guest";
+                Err(top.error(span, message))
+            }
+            _ => Ok(()),
+        }
     }
-    if !is_file(word) && !BUILT_IN.contains(&word) {
-        let message = format!(
-            "\"{word}\" is no modelled disk: there are {}, and files that end with .toml",
-            BUILT_IN.join(", ")
-        );
-        return Err(section.error(&span, message));
-    }
-    Ok(Some(word.to_owned()))
 }
 
 #[cfg(test)]
@@ -93,7 +105,7 @@ mod tests {
     fn a_modelled_disk_is_named_or_a_file_and_takes_the_place_of_the_labs_own() {
         for word in ["hdd-7200", "hdd-sw-raid10", "nvme", "my disk.toml"] {
             let with = plan(&format!("disk = '{word}'")).unwrap();
-            assert_eq!(with.modelled_disk.as_deref(), Some(word));
+            assert_eq!(with.modelled_disks(), [word].into());
             // Its data is in memory and not in the folder of results.
             let (with, without) = (with.estimate(), plan("").unwrap().estimate());
             assert_eq!(with.work_bytes, 0);
@@ -102,7 +114,15 @@ mod tests {
         for (host, expected) in [
             (
                 "disk = 'hdd-7201'",
-                "line 5, column 8: \"hdd-7201\" is no modelled disk",
+                "line 5, column 8: read \"hdd-7201\" as a modelled disk",
+            ),
+            (
+                "disk = 'nvme'\n[[include]]\nhost_disk = 'hdd-5400'",
+                "it excludes the axis host_disk",
+            ),
+            (
+                "in_guest = true\n[[include]]\nhost_disk = 'hdd-5400'",
+                "it excludes devices and in_guest",
             ),
             (
                 "disk = 'nvme'\nin_guest = true",

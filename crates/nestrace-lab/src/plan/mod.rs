@@ -41,7 +41,9 @@ pub mod sysbench;
 pub mod workload;
 mod workload_section;
 
-pub use axes::{Axis, BARE, GuestFs, Host, PASS_THROUGH, Placement, Preallocation, Scheduler};
+pub use axes::{
+    Axis, BARE, GuestFs, Host, HostDisk, PASS_THROUGH, Placement, Preallocation, Scheduler,
+};
 pub use combination::Combination;
 pub use error::{Place, PlanError};
 pub use estimate::Estimate;
@@ -81,9 +83,6 @@ pub struct Plan {
     pub own_guest: Option<OwnGuest>,
     /// Devices that the user named for host file systems and bare disks; none where the lab makes its own.
     pub devices: Vec<PathBuf>,
-    /// The modelled disk that each host file system and bare device lies on, in place of a file of the lab's: a built-in
-    /// model's name, or a TOML file.
-    pub modelled_disk: Option<String>,
     /// Whether the host's role runs inside a guest, whose kernel has file systems that this machine's lacks.
     pub host_in_guest: bool,
     /// The cells, each baseline before those that are compared with it.
@@ -176,6 +175,13 @@ impl Plan {
         let mut programs: BTreeSet<&str> = own.map(Workload::program).collect();
         programs.extend(self.programs.iter().map(|program| program.word.as_str()));
         programs
+    }
+
+    /// The modelled disks that host file systems and bare devices lie on: built-in models' names, and TOML files.
+    #[must_use]
+    pub fn modelled_disks(&self) -> BTreeSet<&str> {
+        let disks = self.cells.iter().map(|cell| &cell.combination.host_disk);
+        disks.filter_map(HostDisk::model).collect()
     }
 
     /// Entries of the trees of small files that its workloads unpack.

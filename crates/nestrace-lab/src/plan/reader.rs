@@ -67,7 +67,8 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         let message = "[guest] and devices exclude each other: a running guest would see the whole device, so the lab makes its own devices";
         return Err(top.error(&place, message));
     }
-    let values = axes(&top)?;
+    let mut values = axes(&top)?;
+    host.set_disk(&top, &mut values)?;
     let scale = workload_section::scale(&top)?;
     let (image_bytes, image_place) = top.size("image_size")?.unwrap_or((512 << 20, 0..0));
     if image_bytes < SMALLEST {
@@ -92,7 +93,10 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         .map(|workload| workload.name.as_str())
         .collect();
     let excludes = filters(&top, "exclude", &names)?;
-    let includes = includes(&top, &names)?;
+    let mut includes = includes(&top, &names)?;
+    for (addition, _) in &mut includes {
+        host.set_disk(&top, &mut addition.values)?;
+    }
     let (cells, excluded) = cells::make(&top, &values, &excludes, includes, &workloads)?;
     for (workload, (section, place)) in workloads.iter().zip(top.sections(workload_section::TABLE)?)
     {
@@ -150,7 +154,6 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         programs: programs::read(&top)?,
         own_guest,
         devices: host.devices,
-        modelled_disk: host.disk,
         host_in_guest: host.is_in_guest,
         cells,
         excluded,

@@ -35,7 +35,8 @@ pub struct RunHeader {
     pub started_unix_s: u64,
     /// What it ran on.
     pub machine: Machine,
-    /// The modelled disk that each host file system and bare device lies on; `null` where they lie on this machine's own.
+    /// The modelled disk that host file systems and bare devices lie on, or all of them with commas between; `null` where
+    /// they lie on this machine's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modelled_disk: Option<String>,
     /// The block devices below all cells, measured before anything was put on them.
