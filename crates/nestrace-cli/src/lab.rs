@@ -54,6 +54,9 @@ pub struct LabRunArgs {
     /// Install the Debian packages that are missing.
     #[arg(long)]
     pub install: bool,
+    /// Run this cell and its baseline, and leave the others open. Repeat it for several; `lab plan` lists the names.
+    #[arg(long, value_name = "CELL")]
+    pub only: Vec<String>,
     /// Use this device that the plan names under `[host]`. Everything on it is lost. Repeat it for each device.
     #[arg(long, value_name = "DEV")]
     pub i_know_this_erases: Vec<PathBuf>,

@@ -90,7 +90,13 @@ fn read_plan(name: &Path) -> Result<(Plan, String), Failure> {
 }
 
 fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
-    let (plan, text) = read_plan(&args.plan)?;
+    let (mut plan, text) = read_plan(&args.plan)?;
+    plan.run_only(&args.only).map_err(|error| {
+        Failure::new(INPUT, format!("{}: {error}", args.plan.display())).hint(format!(
+            "nestrace lab plan {} lists its cells",
+            args.plan.display()
+        ))
+    })?;
     named_devices::check(&plan, args)?;
     if !plan.host_in_guest || args.inside_guest {
         experiment::check_kernel(&plan).map_err(|error| lab_failure(&error, &plan, args, false))?;

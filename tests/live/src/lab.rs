@@ -8,6 +8,7 @@ mod modelled;
 mod over_ssh;
 pub mod own_guest;
 mod partitions;
+mod shipped;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     let program = programs(ctx, folder.path())?;
     let results = folder.path().join("results");
     type Body<'a> = &'a dyn Fn(&mut Case) -> anyhow::Result<()>;
-    let cases: [(&str, Body<'_>); 9] = [
+    let cases: [(&str, Body<'_>); 10] = [
         ("plan", &|case| plans(&program, case)),
         ("devices-refused", &|case| devices::refused(&program, case)),
         ("devices-used", &|case| devices::used(case)),
@@ -58,6 +59,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         ("kinds", &|case| kinds::run(case, &program, folder.path())),
         ("modelled", &|case| {
             modelled::run(case, &program, folder.path())
+        }),
+        ("shipped", &|case| {
+            shipped::run(case, &program, folder.path())
         }),
         ("in-guest", &|case| {
             in_guest::run(case, &program, folder.path())

@@ -57,6 +57,11 @@ pub(super) fn whole_line(plan: &Plan, args: &LabRunArgs) -> String {
             .map(|folder| format!("-o {}", path_word(folder))),
     );
     words.extend(args.install.then(|| String::from("--install")));
+    words.extend(
+        args.only
+            .iter()
+            .map(|cell| format!("--only {}", shell_word(cell))),
+    );
     let devices = plan.devices.iter();
     words.extend(devices.map(|device| format!("--i-know-this-erases {}", path_word(device))));
     words.join(" ")
@@ -79,6 +84,7 @@ pub(super) fn args_of(erases: &[&str]) -> LabRunArgs {
         output: Some(PathBuf::from("out")),
         install: false,
         inside_guest: false,
+        only: Vec::new(),
         i_know_this_erases: erases.iter().map(PathBuf::from).collect(),
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn run(
     progress(&now);
     let guest = boot(plan, &estimate, ledger.place(), work)?;
     guest.run_ok(&set_up_script(ledger.place()), SET_UP_PATIENCE)?;
-    let start = start_script(&options.lab, ledger.place())?;
+    let start = start_script(plan, &options.lab, ledger.place())?;
     guest.run_ok(&start, LOOK_PATIENCE)?;
     let mut failed_looks = 0;
     loop {
@@ -195,18 +195,22 @@ fn set_up_script(results: &Path) -> String {
 }
 
 /// Shell that starts the program, and comes back at once.
-fn start_script(lab: &Path, results: &Path) -> Result<String, LabError> {
+fn start_script(plan: &Plan, lab: &Path, results: &Path) -> Result<String, LabError> {
     // What is in the cache here is not fetched or built again.
     let cache = cache_dir::root()?;
     let cache = cache.parent().unwrap_or(&cache);
     let path = |path: &Path| quoted(&path.display().to_string());
     let program = path(lab);
+    let only = plan.only.iter().filter_map(|cell| plan.cells.get(*cell));
+    let only: String = only
+        .map(|cell| format!(" --only {}", quoted(&cell.id)))
+        .collect();
     Ok(format!(
         ": > {SAID}\n\
          cat > /run/lab.sh <<'END'\n\
          chroot {ROOT} /usr/bin/env -i HOME=/root XDG_CACHE_HOME={} \
          PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-         {program} run {} -o {} --inside-guest > {SAID} 2>&1 < /dev/null\n\
+         {program} run {} -o {}{only} --inside-guest > {SAID} 2>&1 < /dev/null\n\
          echo $? > {STATUS}.new\n\
          mv {STATUS}.new {STATUS}\n\
          END\n\

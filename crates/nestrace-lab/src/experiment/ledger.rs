@@ -23,6 +23,8 @@ pub(super) struct Ledger {
     header: Option<RunHeader>,
     /// As in the plan.
     cells: Vec<Cell>,
+    /// As in the plan.
+    only: BTreeSet<usize>,
     /// Cells that failed since the start: they are not tried again before the next one.
     given_up: BTreeSet<usize>,
 }
@@ -36,6 +38,7 @@ impl Ledger {
         Ok(Self {
             header: folder.header()?,
             cells: cells(plan, &folder)?,
+            only: plan.only.clone(),
             given_up: BTreeSet::new(),
             folder,
         })
@@ -215,10 +218,11 @@ impl Ledger {
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        let failed = self.cells.iter().filter(|cell| !cell.failures.is_empty());
+        let is_run = |number: &usize| self.only.is_empty() || self.only.contains(number);
+        let run = (0..self.cells.len()).filter(is_run);
         Outcome {
-            n_cells: self.cells.len(),
-            n_failed: failed.count(),
+            n_failed: run.clone().filter(|cell| self.has_failed(*cell)).count(),
+            n_cells: run.count(),
         }
     }
 }

@@ -87,8 +87,20 @@ pub struct Plan {
     pub host_in_guest: bool,
     /// The cells, each baseline before those that are compared with it.
     pub cells: Vec<PlannedCell>,
+    /// Numbers of the cells that are run; empty for all.
+    pub only: BTreeSet<usize>,
     /// Combinations that were left out, with the reason.
     pub excluded: Vec<Excluded>,
+}
+
+/// A plan has no such cell.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this plan has no cell \"{id}\"{hint}")]
+pub struct UnknownCell {
+    /// What was asked for.
+    pub id: String,
+    /// What may have been meant.
+    hint: String,
 }
 
 /// What the guests are like.
@@ -132,6 +144,26 @@ impl Plan {
     /// It is no TOML, has unknown keys or values, or no combination is left.
     pub fn read(text: &str) -> Result<Self, PlanError> {
         reader::read(text)
+    }
+
+    /// Runs no other cells than these, and what they are compared with.
+    ///
+    /// # Errors
+    /// The plan has no cell of this name.
+    pub fn run_only(&mut self, ids: &[String]) -> Result<(), UnknownCell> {
+        for id in ids {
+            let number = self.cells.iter().position(|cell| cell.id == *id);
+            let number = number.ok_or_else(|| {
+                let known: Vec<&str> = self.cells.iter().map(|cell| cell.id.as_str()).collect();
+                UnknownCell {
+                    id: id.clone(),
+                    hint: error::suggestion(id, &known),
+                }
+            })?;
+            self.only.insert(number);
+            self.only.extend(self.cells[number].baseline);
+        }
+        Ok(())
     }
 
     /// The order in which everything runs.

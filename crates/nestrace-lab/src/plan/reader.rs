@@ -1,5 +1,6 @@
 //! Reads the text of a plan.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use nestrace_rig::stack::GuestFsKind;
@@ -156,6 +157,7 @@ pub(super) fn read(text: &str) -> Result<Plan, PlanError> {
         devices: host.devices,
         host_in_guest: host.is_in_guest,
         cells,
+        only: BTreeSet::new(),
         excluded,
     };
     devices::check(&top, &plan)?;

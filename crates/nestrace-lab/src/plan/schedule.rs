@@ -116,7 +116,9 @@ impl Schedule {
                     })
                     .collect();
                 random.shuffle(&mut block);
-                steps.extend(block);
+                let is_wanted =
+                    |step: &Step| plan.only.is_empty() || plan.only.contains(&step.cell);
+                steps.extend(block.into_iter().filter(is_wanted));
             }
         }
         Self { batches, steps }

@@ -1,5 +1,6 @@
 //! The report of a run of the lab: one page that needs nothing else but links to the cells' own reports.
 
+mod layers;
 mod system;
 
 use maud::{Markup, html};
@@ -9,7 +10,8 @@ use super::page::{details, document, facts, list, note, paragraph, paragraphs, p
 use crate::lab::extremes::Extremes;
 use crate::lab::statements::percent;
 use crate::lab::{
-    CellFinding, Comparison, Counters, MainLatency, Outlier, Row, Spread, Verdict, text,
+    CellFinding, Comparison, Counters, Judgement, MainLatency, Outlier, Published, Row, Spread,
+    Verdict, text,
 };
 use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit};
 use crate::units::{self, time};
@@ -85,11 +87,15 @@ fn of_workload(comparison: &Comparison, workload: &str) -> Result<Markup, DrawEr
             bars(workload, guest, &own.copied().collect::<Vec<_>>())
         })
         .collect();
+    let of_layers = layers::plots(comparison, workload, &rows);
     let body = html! {
         @if let Some(row) = rows.first() { (note(&format!("{}.", row.workload_note))) }
         (heat_map(&rows))
         @if let Some(extremes) = Extremes::of(&rows) { (paragraphs(extremes.lines())) }
         (figures(&plots)?)
+        @if !of_layers.is_empty() {
+            (details("Latency, jumps, merges and queue wait", &figures(&of_layers)?))
+        }
     };
     Ok(section(
         &format!("workload-{}", slug(workload)),
@@ -321,12 +327,23 @@ fn published(comparison: &Comparison) -> Markup {
     if comparison.published.is_empty() {
         return Markup::default();
     }
-    let lines = comparison.published.iter().map(|one| {
-        let ours = one.ours.as_deref().unwrap_or("not in this run");
-        format!("{}: published {}; here {ours}.", one.what, one.published)
-    });
+    let words = |one: &Published| one.judgement.map_or("–", Judgement::words);
     let body = html! {
-        (list(lines))
+        div class="scroll" {
+            table class="statements" {
+                thead { tr { th { "statement" } th { "published" } th { "here" } th { "judgement" } } }
+                tbody {
+                    @for one in &comparison.published {
+                        tr {
+                            td { (one.what) }
+                            td { (prose(&one.published)) }
+                            td { (prose(one.ours.as_deref().unwrap_or("not in this run"))) }
+                            td { (words(one)) }
+                        }
+                    }
+                }
+            }
+        }
         (note("The published figures are for orientation: they come from other hardware, other kernels and other sizes. In translated guests (tcg), processor time weighs more than on hardware."))
     };
     section("published", "The published figures beside ours", &body)

@@ -7,6 +7,7 @@ use nestrace_analyzer::histogram::Dist;
 use nestrace_analyzer::{Analysis, incomplete, units::of};
 use serde::{Deserialize, Serialize};
 
+use super::layer_figures::LayerFigures;
 use super::results::Latency;
 
 /// Changes below this are not reported, however sure they are, and explain nothing.
@@ -30,6 +31,12 @@ pub struct Explanation {
     pub amplification: Option<f64>,
     /// Flushes of the device.
     pub device_flushes: Option<u64>,
+    /// The guest's disk; `null` where its side was not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest: Option<LayerFigures>,
+    /// The device below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<LayerFigures>,
     /// What the rules found, what weighs most first.
     pub findings: Vec<CellFinding>,
     /// Events that were lost.
@@ -111,6 +118,8 @@ impl Explanation {
         if let Some(chains) = chains {
             explanation.q2c_mean_ns = Some(chains.q2c_mean_ns);
             explanation.linked = chains.fraction;
+            [explanation.guest, explanation.host] =
+                LayerFigures::of(analysis, &chains.guest, &chains.disk);
             explanation.latency = latencies(&chains.latency_ns);
             explanation.segments = chains
                 .segments

@@ -16,6 +16,7 @@ pub mod csv;
 mod explanation;
 pub(crate) mod extremes;
 pub mod json;
+mod layer_figures;
 pub mod power;
 mod published;
 mod results;
@@ -25,7 +26,8 @@ pub mod text;
 
 pub use comparison::{Comparison, MainLatency, Outlier, Results, Row, SCHEMA, Verdict};
 pub use explanation::{CellFinding, Explanation, SegmentTime};
-pub use published::Published;
+pub use layer_figures::LayerFigures;
+pub use published::{Judgement, Published};
 pub use results::{
     Base, CELL_SCHEMA, Cell, CellRun, Counters, DiskLateness, Excluded, Failure, Latency, Machine,
     Metric, RUN_SCHEMA, RunHeader,

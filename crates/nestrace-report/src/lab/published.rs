@@ -5,15 +5,20 @@
 
 use serde::Serialize;
 
-use super::chance::{self, Comparisons};
-use super::comparison::{Row, Verdict};
+use super::chance;
+use super::comparison::Row;
 use super::results::Metric;
 use super::spread::{FEWEST_REPETITIONS, Spread};
 use super::statements::percent;
 
 mod figures;
+mod judgement;
+mod nested;
+
+pub use judgement::Judgement;
 
 use figures::{E2, E3, E4, E5, Figure, Ratio};
+use judgement::{Claim, RatioRange};
 
 /// What was published, and what we found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,15 +31,21 @@ pub struct Published {
     pub published: String,
     /// Ours; `null` where the run has no cell for it.
     pub ours: Option<String>,
+    /// Whether it held; `null` where the run has no cell for it, and where nothing was claimed.
+    pub judgement: Option<Judgement>,
 }
 
 /// What was published of an experiment (`E1` to `E5`), and what the rows say.
 pub(super) fn beside(experiment: Option<&str>, rows: &[Row]) -> Vec<Published> {
     match experiment {
-        Some("E1") => nested(rows),
+        Some("E1") => nested::beside(rows),
         Some("E2") => E2.iter().map(|ratio| ratio.beside(rows)).collect(),
         Some("E3") => E3.iter().map(|ratio| ratio.beside(rows)).collect(),
-        Some("E4") => E4.iter().map(|ratio| ratio.beside(rows)).collect(),
+        Some("E4") => E4
+            .iter()
+            .map(|ratio| ratio.beside(rows))
+            .chain(["raw", "qcow2"].map(|format| hurts_most(format, rows)))
+            .collect(),
         Some("E5") => E5
             .iter()
             .map(|ratio| ratio.beside(rows))
@@ -46,19 +57,27 @@ pub(super) fn beside(experiment: Option<&str>, rows: &[Row]) -> Vec<Published> {
 
 impl Ratio {
     fn beside(&self, rows: &[Row]) -> Published {
-        let published = match self.published {
-            Figure::Ratio(ratio) => percent(ratio),
-            Figure::Marked(ratio, mark) => format!("{} ({mark})", percent(ratio)),
-            Figure::Statement(words) => words.to_owned(),
+        let (published, claim) = match self.published {
+            Figure::Ratio(ratio) => (percent(ratio), Claim::Ratio(ratio)),
+            Figure::Marked(ratio, mark) => {
+                let figure = format!("{} ({mark})", percent(ratio));
+                (figure, Claim::Ratio(ratio))
+            }
+            Figure::Statement(words, claim) => (words.to_owned(), claim),
         };
+        let performances = self.performances(rows);
+        let ours = performances.and_then(|[above, below]| tell(&above, &below));
+        let range = performances.and_then(|[above, below]| RatioRange::of(&above, &below));
         Published {
             what: self.what.to_owned(),
             published,
-            ours: self.ours(rows),
+            ours,
+            judgement: range.and_then(|range| claim.judge(&range)),
         }
     }
 
-    fn ours(&self, rows: &[Row]) -> Option<String> {
+    /// Of the cell above and of the one below.
+    fn performances(&self, rows: &[Row]) -> Option<[Spread; 2]> {
         let pick = |workload: &str, own: &[(&str, &str)]| {
             let fits = |row: &&Row| {
                 let mut words = self.both.iter().chain(own);
@@ -67,22 +86,72 @@ impl Ratio {
             rows.iter().find(fits).and_then(performance)
         };
         let [first, second] = self.workloads;
-        let (above, below) = (pick(first, self.above)?, pick(second, self.below)?);
-        let ratio = above.relative_to(below.median)?;
-        let sure = if above.n.min(below.n) < FEWEST_REPETITIONS {
-            String::from(", too few repetitions to decide")
-        } else if above.is_apart_from(&below) {
-            let one_of = (1.0 / chance::apart(above.n, below.n)).round();
-            format!(", no overlap; equal ones do that in 1 of {one_of} cases")
-        } else {
-            String::from(", within the spread")
+        Some([pick(first, self.above)?, pick(second, self.below)?])
+    }
+}
+
+/// A ratio, and how sure it is.
+fn tell(above: &Spread, below: &Spread) -> Option<String> {
+    let ratio = above.relative_to(below.median)?;
+    let sure = if above.n.min(below.n) < FEWEST_REPETITIONS {
+        String::from(", too few repetitions to decide")
+    } else if above.is_apart_from(below) {
+        let one_of = (1.0 / chance::apart(above.n, below.n)).round();
+        format!(", no overlap; equal ones do that in 1 of {one_of} cases")
+    } else {
+        String::from(", within the spread")
+    };
+    Some(format!(
+        "{} ({} to {}{sure})",
+        percent(ratio.median),
+        percent(ratio.min),
+        percent(ratio.max)
+    ))
+}
+
+/// "IDE hurts most under writethrough".
+fn hurts_most(format: &str, rows: &[Row]) -> Published {
+    let ratio = |cache: &str| {
+        let pick = |bus: &str| {
+            let words = [
+                ("format", format),
+                ("cache", cache),
+                ("bus", bus),
+                ("preallocation", "off"),
+                ("host_fs", "ext4"),
+            ];
+            let fits = |row: &&Row| {
+                row.workload == "unpack" && words.iter().all(|(axis, word)| row.word(axis) == *word)
+            };
+            rows.iter().find(fits).and_then(performance)
         };
-        Some(format!(
-            "{} ({} to {}{sure})",
-            percent(ratio.median),
-            percent(ratio.min),
-            percent(ratio.max)
-        ))
+        RatioRange::of(&pick("ide")?, &pick("virtio")?)
+    };
+    let ratios = ["writethrough", "none", "writeback"].map(ratio);
+    let told = match ratios {
+        [Some(through), Some(none), Some(back)] => {
+            let ours = format!(
+                "IDE has {} of virtio's performance under writethrough, {} with none, {} with writeback",
+                percent(through.median),
+                percent(none.median),
+                percent(back.median)
+            );
+            let judgement = if through.most < none.least.min(back.least) {
+                Judgement::Held
+            } else if through.least > none.most.min(back.most) {
+                Judgement::DidNotHold
+            } else {
+                Judgement::NotDecidable
+            };
+            Some((ours, judgement))
+        }
+        _ => None,
+    };
+    Published {
+        what: format!("where IDE hurts most, {format}"),
+        published: String::from("under writethrough"),
+        judgement: told.as_ref().map(|(_, judgement)| *judgement),
+        ours: told.map(|(ours, _)| ours),
     }
 }
 
@@ -103,23 +172,27 @@ fn performance(row: &Row) -> Option<Spread> {
 /// "xfs uses the disk less and the CPU more for file I/O".
 fn utilisation(rows: &[Row]) -> [Published; 2] {
     type Use = fn(&Row) -> f64;
-    let kinds: [(&str, &str, Use); 2] = [
-        ("use of the disk, xfs relative to ext4", "less", |row| {
-            row.guest.disk_utilisation
-        }),
+    let kinds: [(&str, &str, Use, bool); 2] = [
+        (
+            "use of the disk, xfs relative to ext4",
+            "less",
+            |row| row.guest.disk_utilisation,
+            false,
+        ),
         (
             "use of the processors, xfs relative to ext4",
             "more for file I/O",
             |row| row.guest.cpu_user + row.guest.cpu_system,
+            true,
         ),
     ];
-    kinds.map(|(what, published, of)| {
+    kinds.map(|(what, published, of, is_more)| {
         // Of fileio's rows, whose operations are requests.
         let fits = |row: &Row, fs: &str| {
             let is_file_io = row.latency.contains_key("request");
             row.word("guest_fs") == fs && row.word("host_fs") == "bd" && is_file_io
         };
-        let ratios = rows
+        let ratios: Vec<f64> = rows
             .iter()
             .filter(|row| fits(row, "xfs"))
             .filter_map(|row| {
@@ -132,7 +205,9 @@ fn utilisation(rows: &[Row]) -> [Published; 2] {
                 };
                 let other = of(rows.iter().find(same)?);
                 (other > 0.0).then(|| of(row) / other)
-            });
+            })
+            .collect();
+        let judgement = same_sign(&ratios, is_more);
         let ratios = Spread::of(ratios);
         let tell = |spread: Spread| {
             let (median, low, high) = (spread.median, spread.min, spread.max);
@@ -148,105 +223,30 @@ fn utilisation(rows: &[Row]) -> [Published; 2] {
             what: what.to_owned(),
             published: published.to_owned(),
             ours: ratios.map(tell),
+            judgement,
         }
     })
 }
 
-/// Whether there are more slower rows than chance would have is asked at this level.
+/// How likely a false judgement of many ratios may be.
 const LEVEL: f64 = 0.05;
 
-/// FAST'12's statements.
-fn nested(rows: &[Row]) -> Vec<Published> {
-    let compared = || {
-        let nested = rows.iter().filter(|row| row.baseline.is_some());
-        nested.filter(|row| row.relative.is_some())
+/// Whether more of these ratios are above 1, or below it, than chance would have (sign test).
+fn same_sign(ratios: &[f64], is_more: bool) -> Option<Judgement> {
+    let above = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    let below = ratios.iter().filter(|ratio| **ratio < 1.0).count();
+    let (with, against) = if is_more {
+        (above, below)
+    } else {
+        (below, above)
     };
-    let waiting_for = |operations: &[&str]| -> Vec<&Row> {
-        let main = |row: &Row| {
-            let main = row.main_latency();
-            main.is_some_and(|main| operations.contains(&main.operation))
-        };
-        compared().filter(|row| main(row)).collect()
-    };
-    let all: Vec<&Row> = compared().collect();
-    let told = |what: &str, published: &str, ours: Option<String>| Published {
-        what: what.to_owned(),
-        published: published.to_owned(),
-        ours,
-    };
-    vec![
-        told(
-            "largest degradation",
-            "67 %",
-            largest_degradation(&all, rows),
-        ),
-        told(
-            "workloads that mostly wait for reads",
-            "hardly affected, sequential reads sometimes faster",
-            range(&waiting_for(&["read"]), rows),
-        ),
-        told(
-            "workloads that mostly wait for writes and syncs",
-            "heavily affected",
-            range(&waiting_for(&["write", "sync", "flush"]), rows),
-        ),
-        told(
-            "mean latency relative to the bare device",
-            "10–30 % more for loads that wait for I/O",
-            Spread::of(all.iter().filter_map(|row| row.relative_latency)).map(|spread| {
-                format!(
-                    "median {} of {} cells ({} to {})",
-                    percent(spread.median),
-                    spread.n,
-                    percent(spread.min),
-                    percent(spread.max)
-                )
-            }),
-        ),
-    ]
-}
-
-fn n_slower(rows: &[&Row]) -> usize {
-    let slower = rows.iter().filter(|row| row.verdict == Verdict::Slower);
-    slower.count()
-}
-
-/// The largest of those that are slower, where there are more of them than equal cells would have.
-fn largest_degradation(compared: &[&Row], all: &[Row]) -> Option<String> {
-    let comparisons = Comparisons::of(compared.iter().copied(), all);
-    let (n, slower) = (comparisons.n(), n_slower(compared));
-    if n == 0 {
-        let none = "too few repetitions to decide";
-        return (!compared.is_empty()).then(|| none.to_owned());
+    let is_sure = |k: usize| chance::at_least(k, with + against, 0.5) <= LEVEL;
+    match ratios.len() {
+        0 => None,
+        _ if is_sure(with) => Some(Judgement::Held),
+        _ if is_sure(against) => Some(Judgement::DidNotHold),
+        _ => Some(Judgement::NotDecidable),
     }
-    let expected = comparisons.expected() / 2.0;
-    if slower == 0 || chance::slower_at_least(slower, compared, all) > LEVEL {
-        return Some(format!(
-            "none beyond chance: {slower} of {n} are slower, and {expected:.0} would be if all were equal"
-        ));
-    }
-    let slower_ones = compared.iter().filter(|row| row.verdict == Verdict::Slower);
-    let largest = slower_ones
-        .filter_map(|row| row.relative)
-        .map(|relative| 1.0 - relative.median)
-        .max_by(f64::total_cmp)?;
-    Some(format!(
-        "{}; {slower} of {n} are slower ({expected:.0} would be if all were equal)",
-        percent(largest)
-    ))
-}
-
-fn range(compared: &[&Row], all: &[Row]) -> Option<String> {
-    let medians = compared.iter().filter_map(|row| row.relative);
-    let spread = Spread::of(medians.map(|one| one.median))?;
-    let expected = Comparisons::of(compared.iter().copied(), all).expected() / 2.0;
-    Some(format!(
-        "{} to {} of the bare device; {} of {} are slower in every repetition ({expected:.0} would be if all were equal)",
-        percent(spread.min),
-        percent(spread.max),
-        n_slower(compared),
-        compared.len()
-    ))
 }
 
 #[cfg(test)]

@@ -48,7 +48,13 @@ pub fn render(comparison: &Comparison) -> String {
     );
     let published = comparison.published.iter().map(|one| {
         let ours = one.ours.as_deref().unwrap_or("not in this run");
-        format!("{}: published {}; here {ours}", one.what, one.published)
+        let judgement = one
+            .judgement
+            .map_or_else(String::new, |judgement| format!(": {}", judgement.words()));
+        format!(
+            "{}: published {}; here {ours}{judgement}",
+            one.what, one.published
+        )
     });
     section(&mut lines, "Published figures", published);
     section(

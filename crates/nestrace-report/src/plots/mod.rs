@@ -39,6 +39,7 @@ pub use csv::csv;
 pub use draw::{DrawError, Frame, png, svg};
 pub use palette::Hue;
 pub(crate) use palette::themed;
+pub(crate) use seeks::{chart as seek_chart, line_of as seek_line, shares as seek_shares};
 pub(crate) use segments::hue as segment_hue;
 pub(crate) use subject::{Subject, n_left_out};
 pub use waterfall::{Bar, Lane, Waterfall};

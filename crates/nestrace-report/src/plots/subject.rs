@@ -29,7 +29,12 @@ pub(crate) struct Subject<'a> {
     pub amplification: Option<&'a Amplification>,
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
+    /// A disk of a guest, by name.
+    pub(crate) fn of_disk(analysis: &'a Analysis, guest: &'a str, disk: &'a str) -> Self {
+        disk_of(analysis, (guest, disk))
+    }
+
     /// What its host device is called in a legend.
     pub(crate) fn host_name(&self) -> String {
         self.host

@@ -193,7 +193,8 @@ impl Lab<'_> {
     }
 }
 
-fn wait_for(child: &mut Child, fits: impl Fn() -> bool) -> anyhow::Result<bool> {
+/// Whether it is so before the program ends, or too long after.
+pub(super) fn wait_for(child: &mut Child, fits: impl Fn() -> bool) -> anyhow::Result<bool> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE && child.try_wait()?.is_none() {
         interrupt::check()?;

@@ -1,5 +1,7 @@
-//! A plan on a modelled disk: its cells are as slow as the disk, say how far it was from its model, and leave nothing.
+//! Plans on modelled disks. Cells are as slow as the disk, say how far it was from its model, and leave nothing; where a
+//! flush takes longer, the results show it and the recordings say so.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,39 +11,47 @@ use xtask::case::Case;
 
 use super::{name, read, rows};
 
+/// Two disks that differ in one parameter: what a flush takes besides writing what is cached.
 const PLAN: &str = "name = 'modelled'
 repetitions = 2
 seconds = 4
 warm_up_seconds = 0
-record = false
-agent = false
+record_seconds = 4
 image_size = '128M'
 data_size = '8M'
-
-[host]
-disk = 'hdd-7200'
 
 [axes]
 guest_fs = 'ext4'
 host_fs = 'xfs'
+host_disk = ['hdd-7200', 'SLOWER']
 
 [[workload]]
 name = 'synced'
 fio = '--rw=randwrite --bs=4k --ioengine=psync --fsync=1'
 ";
+/// Its parameters.
+const MODEL: &str = include_str!("../../../../crates/nestrace-modelled-disk/models/hdd-7200.toml");
+/// How much longer the other's flush takes.
+const SLOWER_MS: f64 = 2.0;
 
 /// Turns of a 7200 rpm disk a second: a synced write waits for one at least, or for a seek.
 const TURNS: f64 = 120.0;
 
 pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()> {
+    let slower = folder.join("slower flush.toml");
+    std::fs::write(&slower, format!("{MODEL}\nflush_ms = {SLOWER_MS}\n"))
+        .context("write a model")?;
     let plan = folder.join("modelled.toml");
-    std::fs::write(&plan, PLAN).context("write a plan")?;
+    std::fs::write(&plan, PLAN.replace("SLOWER", name(&slower)?)).context("write a plan")?;
     let shown = nestrace(program, &["lab", "plan", name(&plan)?])?;
-    let says = shown.stdout.contains("on modelled disks (hdd-7200)")
-        && shown
-            .stdout
-            .contains("equal cells are called different in 33 %");
-    case.holds("lab plan", says, &shown.stdout);
+    let words: Vec<&str> = shown.stdout.split_whitespace().collect();
+    let words = words.join(" ");
+    for said in [
+        "flush.toml, hdd-7200)",
+        "equal cells are called different in 33 %",
+    ] {
+        case.holds("lab plan", words.contains(said), &shown.stdout);
+    }
     let results = folder.join("modelled");
     let end = nestrace(
         program,
@@ -50,7 +60,10 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
     case.equal("exit", end.code.unwrap_or(-1), 0);
     let report = read(&results.join("report.json"))?;
     let disk = &report["run"]["modelled_disk"];
-    case.holds("the run's disk", disk == "hdd-7200", &disk.to_string());
+    let has_both = disk
+        .as_str()
+        .is_some_and(|disk| disk.ends_with("flush.toml, hdd-7200"));
+    case.holds("the run's disks", has_both, &disk.to_string());
     // The whole of a small disk: from the first zone to the last.
     let speed = number(&report, "/run/bases/0/read_bytes_per_s")? / 1e6;
     let is_disks = (64.0..128.0).contains(&speed);
@@ -59,7 +72,16 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
         is_disks,
         &format!("{speed:.0} MB/s"),
     );
-    for row in rows(&results)? {
+    let rows = rows(&results)?;
+    for host in ["bd", "xfs"] {
+        let row = |disk: &str| {
+            let id = format!("ext4-on-{host}-{disk}");
+            let row = rows.iter().find(|row| row["id"] == id.as_str());
+            row.with_context(|| format!("find the row {id}"))
+        };
+        slower_flush(case, host, row("hdd-7200")?, row("slower-flush")?)?;
+    }
+    for row in rows {
         let id = row["id"].as_str().unwrap_or_default().to_owned();
         let value = number(&row, "/value/median")?;
         case.holds(&id, value > 5.0 && value < TURNS, &format!("{value} op/s"));
@@ -71,6 +93,43 @@ pub fn run(case: &mut Case, program: &Path, folder: &Path) -> anyhow::Result<()>
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("read mounts")?;
     let is_left = mounts.contains(name(folder)?);
     case.holds("mounts", !is_left, "one is left");
+    Ok(())
+}
+
+/// Every repetition is slower, and of all segments the device's flush has grown most, by what was added to it.
+fn slower_flush(case: &mut Case, host: &str, usual: &Value, slower: &Value) -> anyhow::Result<()> {
+    let (least, most) = (number(usual, "/value/min")?, number(slower, "/value/max")?);
+    let figures = format!("{most:.1} op/s at most, {least:.1} at least on the usual disk");
+    case.holds(&format!("{host}: slower"), most < least, &figures);
+    let flush_ms = |row: &Value| {
+        Ok::<f64, anyhow::Error>(number(row, "/explanation/latency/flush/mean_ns")? / 1e6)
+    };
+    let more = flush_ms(slower)? - flush_ms(usual)?;
+    let is_added = (SLOWER_MS / 2.0..SLOWER_MS * 2.0).contains(&more);
+    case.holds(
+        &format!("{host}: a flush"),
+        is_added,
+        &format!("{more:.2} ms more"),
+    );
+    let segments = |row: &Value| -> BTreeMap<String, f64> {
+        let segments = row["explanation"]["segments"].as_array();
+        let segments = segments.into_iter().flatten();
+        segments
+            .filter_map(|one| Some((one["name"].as_str()?.to_owned(), one["mean_ns"].as_f64()?)))
+            .collect()
+    };
+    let (before, after) = (segments(usual), segments(slower));
+    let grown = after
+        .iter()
+        .map(|(name, ns)| (name, ns - before.get(name).unwrap_or(&0.0)));
+    let most = grown.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    let is_flush = most.is_some_and(|(name, _)| name == "device_flush");
+    case.holds(
+        &format!("{host}: where"),
+        is_flush,
+        &format!("{before:?} {after:?}"),
+    );
+    case.figure(format!("{host}: a flush takes {more:.2} ms more, {most:?}"));
     Ok(())
 }
 

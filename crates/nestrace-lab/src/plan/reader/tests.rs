@@ -234,6 +234,34 @@ fn workloads_are_the_librarys_or_ones_own() {
 }
 
 #[test]
+fn some_cells_are_run_with_what_they_are_compared_with_and_in_the_same_order() {
+    let mut plan = crate::plan::Plan::read(crate::plan::shipped::text("quick").unwrap()).unwrap();
+    let all = plan.schedule();
+    plan.run_only(&[String::from("xfs-on-ext4")]).unwrap();
+    let some = plan.schedule();
+    let ids: BTreeSet<&str> = some
+        .steps
+        .iter()
+        .map(|step| plan.cells[step.cell].id.as_str())
+        .collect();
+    assert_eq!(ids, ["xfs-on-bd", "xfs-on-ext4"].into());
+    assert_eq!(some.batches, all.batches);
+    let wanted = all
+        .steps
+        .iter()
+        .filter(|step| plan.only.contains(&step.cell));
+    assert!(wanted.eq(&some.steps));
+    assert!(plan.estimate().seconds < 120);
+    let error = plan.run_only(&[String::from("xfs-on-ext5")]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("this plan has no cell \"xfs-on-ext5\"; did you mean"),
+        "{error}"
+    );
+}
+
+#[test]
 fn each_block_has_every_cell_once_and_the_order_is_the_seeds() {
     let text = |seed: u32| {
         plan(&format!(

@@ -1,5 +1,7 @@
 //! What the experiments' authors measured, as ratios of two of their figures.
 
+use super::judgement::Claim;
+
 /// A ratio of two cells.
 pub(super) struct Ratio {
     pub(super) what: &'static str,
@@ -19,7 +21,7 @@ pub(super) enum Figure {
     /// With what its authors wrote beside a figure of it.
     Marked(f64, &'static str),
     /// They gave no figure.
-    Statement(&'static str),
+    Statement(&'static str, Claim),
 }
 
 const EXT3: &[(&str, &str)] = &[("guest_fs", "ext3")];
@@ -65,7 +67,7 @@ const fn upgraded(
         both,
         above: EXT3,
         below: EXT3,
-        published: Figure::Statement("the remedy, without a figure"),
+        published: Figure::Statement("the remedy, without a figure", Claim::Nothing),
     }
 }
 
@@ -223,14 +225,14 @@ const VIRTIO_NONE: &[(&str, &str)] = &[("cache", "none"), ("bus", "virtio"), ("h
 
 /// Images without preallocation on ext4 that have a controller, a cache mode and a format in common.
 macro_rules! e4 {
-    ($what:literal, $($axis:literal = $word:literal)*; $varied:literal: $above:literal, $below:literal; $said:literal) => {
+    ($what:literal, $($axis:literal = $word:literal)*; $varied:literal: $above:literal, $below:literal; $said:literal, $claim:ident) => {
         Ratio {
             what: $what,
             workloads: ["unpack"; 2],
             both: &[("preallocation", "off"), ("host_fs", "ext4"), $(($axis, $word)),*],
             above: &[($varied, $above)],
             below: &[($varied, $below)],
-            published: Figure::Statement($said),
+            published: Figure::Statement($said, Claim::$claim),
         }
     };
 }
@@ -252,24 +254,28 @@ pub(super) const E4: &[Ratio] = &[
         both: VIRTIO_NONE,
         above: &[("format", "qcow2"), ("preallocation", "metadata")],
         below: &[("format", "raw"), ("preallocation", "off")],
-        published: Figure::Statement("about equal"),
+        published: Figure::Statement("about equal", Claim::Equal),
     },
     e4!("writethrough to none, raw on virtio",
-        "bus" = "virtio" "format" = "raw"; "cache": "writethrough", "none"; "slow"),
+        "bus" = "virtio" "format" = "raw"; "cache": "writethrough", "none"; "slow", Slower),
     e4!("writethrough to none, raw on IDE",
-        "bus" = "ide" "format" = "raw"; "cache": "writethrough", "none"; "slow"),
+        "bus" = "ide" "format" = "raw"; "cache": "writethrough", "none"; "slow", Slower),
     e4!("writethrough to none, qcow2 on virtio",
-        "bus" = "virtio" "format" = "qcow2"; "cache": "writethrough", "none"; "slow"),
+        "bus" = "virtio" "format" = "qcow2"; "cache": "writethrough", "none"; "slow", Slower),
     e4!("writethrough to none, qcow2 on IDE",
-        "bus" = "ide" "format" = "qcow2"; "cache": "writethrough", "none"; "slow"),
+        "bus" = "ide" "format" = "qcow2"; "cache": "writethrough", "none"; "slow", Slower),
     e4!("IDE to virtio under writethrough, raw",
-        "cache" = "writethrough" "format" = "raw"; "bus": "ide", "virtio"; "hurts most"),
+        "cache" = "writethrough" "format" = "raw"; "bus": "ide", "virtio"; "hurts most", Slower),
     e4!("IDE to virtio under none, raw",
-        "cache" = "none" "format" = "raw"; "bus": "ide", "virtio"; "hurts less"),
+        "cache" = "none" "format" = "raw"; "bus": "ide", "virtio"; "hurts less", Slower),
     e4!("IDE to virtio under writeback, raw",
-        "cache" = "writeback" "format" = "raw"; "bus": "ide", "virtio"; "hurts less"),
+        "cache" = "writeback" "format" = "raw"; "bus": "ide", "virtio"; "hurts less", Slower),
+    e4!("IDE to virtio under none, qcow2",
+        "cache" = "none" "format" = "qcow2"; "bus": "ide", "virtio"; "hurts less", Slower),
+    e4!("IDE to virtio under writeback, qcow2",
+        "cache" = "writeback" "format" = "qcow2"; "bus": "ide", "virtio"; "hurts less", Slower),
     e4!("IDE to virtio under writethrough, qcow2",
-        "cache" = "writethrough" "format" = "qcow2"; "bus": "ide", "virtio"; "hurts most"),
+        "cache" = "writethrough" "format" = "qcow2"; "bus": "ide", "virtio"; "hurts most", Slower),
 ];
 
 /// Of one workload, by its name in the plan.
@@ -286,12 +292,14 @@ macro_rules! xfs {
     };
 }
 
-const EQUAL: Figure = Figure::Statement("about equal");
+const EQUAL: Figure = Figure::Statement("about equal", Claim::Equal);
 const READS: Figure = Figure::Ratio(1.03);
-const WRITES: Figure = Figure::Statement("writes no faster on xfs");
+const WRITES: Figure = Figure::Statement("writes no faster on xfs", Claim::NotFaster);
 /// Of the mix nothing was said by itself.
-const MIXED: Figure =
-    Figure::Statement("nothing by itself; reads some 3 % faster on xfs, writes not");
+const MIXED: Figure = Figure::Statement(
+    "nothing by itself; reads some 3 % faster on xfs, writes not",
+    Claim::Nothing,
+);
 
 /// sysbench fileio: "about equal"; databases read 3 % faster on xfs, and write no faster.
 pub(super) const E5: &[Ratio] = &[

@@ -1,6 +1,6 @@
 //! What stands beside the published figures.
 
-use super::super::results::{Cell, CellRun, Metric, RunHeader};
+use super::super::results::{Cell, CellRun, Latency, Metric, RunHeader};
 use super::super::{Comparison, Results};
 use super::*;
 
@@ -101,6 +101,105 @@ fn the_largest_of_many_is_told_beside_what_chance_would_have() {
     assert_eq!(
         nested(0),
         "none beyond chance: 0 of 12 are slower, and 2 would be if all were equal"
+    );
+}
+
+/// Cells of guests on hosts with four values each, all beside the same values of the bare device.
+fn nested(workload: &str, cells: &[(&str, &str, f64)]) -> Vec<Published> {
+    let values = |middle: f64| [0.99, 1.0, 1.01, 1.02].map(|part| part * middle);
+    let mut all = Vec::new();
+    for (guest, host, value) in cells {
+        let axes = |host| [("guest_fs", *guest), ("host_fs", host)];
+        let base = cell(workload, &axes("bd"), &values(100.0));
+        let mut own = cell(workload, &axes(host), &values(*value));
+        own.baseline = Some(base.id.clone());
+        if all.iter().all(|other: &Cell| other.id != base.id) {
+            all.push(base);
+        }
+        all.push(own);
+    }
+    for cell in &mut all {
+        let waits = if workload.contains("read") {
+            "read"
+        } else {
+            "write"
+        };
+        for run in &mut cell.runs {
+            let latency = Latency {
+                n: 100,
+                mean_ns: 1e6,
+                ..Latency::default()
+            };
+            run.latency.insert(waits.to_owned(), latency);
+        }
+    }
+    published("E1", all)
+}
+
+fn judgement(all: &[Published], what: &str) -> Option<Judgement> {
+    let one = all.iter().find(|one| one.what == what);
+    one.unwrap_or_else(|| panic!("{all:#?}")).judgement
+}
+
+#[test]
+fn what_nesting_does_is_judged_by_how_many_it_does_it_to() {
+    const READS: &str = "workloads that mostly wait for reads";
+    const WRITES: &str = "workloads that mostly wait for writes and syncs";
+    let with = |workload: &str, losses: &[f64]| {
+        let guests = ["ext2", "ext3", "ext4", "xfs", "jfs", "btrfs"];
+        let cells: Vec<(&str, &str, f64)> = guests
+            .iter()
+            .zip(losses)
+            .map(|(guest, value)| (*guest, "ext4", *value))
+            .collect();
+        nested(workload, &cells)
+    };
+    let lost = with("w", &[30.0, 60.0, 70.0, 80.0, 100.0, 100.0]);
+    assert_eq!(judgement(&lost, WRITES), Some(Judgement::Held));
+    assert_eq!(
+        judgement(&lost, "largest degradation"),
+        Some(Judgement::Held)
+    );
+    assert_eq!(judgement(&lost, READS), None);
+    let little = with("w", &[100.0, 100.5, 99.5, 100.0, 100.0, 100.0]);
+    assert_eq!(judgement(&little, WRITES), Some(Judgement::DidNotHold));
+    assert_eq!(
+        judgement(&little, "largest degradation"),
+        Some(Judgement::NotDecidable)
+    );
+    let reads = with("seqread", &[100.0, 100.5, 99.5, 120.0, 130.0, 110.0]);
+    assert_eq!(judgement(&reads, READS), Some(Judgement::Held));
+    assert_eq!(judgement(&reads, "sequential reads"), Some(Judgement::Held));
+}
+
+#[test]
+fn a_host_file_system_suits_some_guests_and_not_others() {
+    const WHAT: &str = "which host file system suits";
+    let cells = [
+        ("ext2", "xfs", 50.0),
+        ("ext2", "ext4", 80.0),
+        ("ext3", "xfs", 60.0),
+        ("ext3", "ext4", 90.0),
+        ("jfs", "xfs", 90.0),
+        ("jfs", "ext4", 60.0),
+        ("xfs", "xfs", 99.0),
+        ("xfs", "ext4", 70.0),
+    ];
+    let told = nested("w", &cells);
+    assert_eq!(judgement(&told, WHAT), Some(Judgement::Held));
+    let sentence = ours(&told, WHAT).unwrap();
+    assert!(
+        sentence.ends_with("w: jfs, xfs run better on xfs, ext2, ext3 on ext4"),
+        "{sentence}"
+    );
+    // All on one side: the guests do not matter.
+    let same = cells.map(|(guest, host, value)| match host {
+        "xfs" => (guest, host, value.min(60.0)),
+        _ => (guest, host, value.max(70.0)),
+    });
+    assert_eq!(
+        judgement(&nested("w", &same), WHAT),
+        Some(Judgement::NotDecidable)
     );
 }
 
