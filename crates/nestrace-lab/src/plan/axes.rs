@@ -40,6 +40,8 @@ axis!(
         HostReadAhead = "host_read_ahead_kib",
         /// The disk under the image, or in its place.
         HostDisk = "host_disk",
+        /// Nothing: copies of a cell are equal.
+        Copy = "copy",
     }
 );
 

@@ -359,8 +359,12 @@ fn id(combination: &Combination, varying: &[Axis], workload: Option<&str>) -> St
                 '-'
             }
         };
+        if *axis == Axis::Copy && combination.copy == 1 {
+            continue;
+        }
         id.push('-');
         match axis {
+            Axis::Copy => id.push_str("copy-"),
             Axis::GuestScheduler | Axis::GuestMountOptions | Axis::GuestReadAhead => {
                 id.push_str("guest-")
             }
@@ -436,6 +440,15 @@ mod tests {
                     "ext4-on-bd-none-native",
                     "ext4-on-xfs-none-native",
                     "ext4-on-bd-writeback-threads",
+                ],
+            ),
+            (
+                "host_fs = 'xfs'\ncopy = [1, 2]",
+                &[
+                    "ext4-on-bd",
+                    "ext4-on-xfs",
+                    "ext4-on-bd-copy-2",
+                    "ext4-on-xfs-copy-2",
                 ],
             ),
             // A file is named without its folder, and each disk has its own bare device.

@@ -36,6 +36,8 @@ pub struct Combination {
     pub host_read_ahead_kib: Option<u32>,
     /// What all of it lies on.
     pub host_disk: HostDisk,
+    /// Which of several equal ones, from 1; each has devices of its own.
+    pub copy: u32,
 }
 
 impl Default for Combination {
@@ -54,6 +56,7 @@ impl Default for Combination {
             guest_read_ahead_kib: None,
             host_read_ahead_kib: None,
             host_disk: HostDisk::LoopFile,
+            copy: 1,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Combination {
             Axis::GuestReadAhead => self.guest_read_ahead_kib = kib(word)?,
             Axis::HostReadAhead => self.host_read_ahead_kib = kib(word)?,
             Axis::HostDisk => self.host_disk = word.parse()?,
+            Axis::Copy => self.copy = copy(word)?,
         }
         Ok(())
     }
@@ -107,6 +111,7 @@ impl Combination {
             Axis::GuestReadAhead => number(self.guest_read_ahead_kib),
             Axis::HostReadAhead => number(self.host_read_ahead_kib),
             Axis::HostDisk => self.host_disk.word().into(),
+            Axis::Copy => self.copy.to_string().into(),
         }
     }
 
@@ -321,6 +326,15 @@ fn options(word: &str) -> Result<String, UnknownValue> {
     })
 }
 
+fn copy(word: &str) -> Result<u32, UnknownValue> {
+    let number = word.parse().ok().filter(|copy| (1..=100).contains(copy));
+    number.ok_or_else(|| UnknownValue {
+        axis: "a copy",
+        word: word.to_owned(),
+        expected: vec!["numbers from 1 to 100"],
+    })
+}
+
 fn kib(word: &str) -> Result<Option<u32>, UnknownValue> {
     if word == DEFAULT {
         return Ok(None);
@@ -344,6 +358,7 @@ mod tests {
             guest_mount_options: String::from("noatime"),
             host_read_ahead_kib: Some(512),
             host_disk: HostDisk::Modelled(String::from("nvme")),
+            copy: 2,
             ..Combination::default()
         };
         other.host = Host::Bare;

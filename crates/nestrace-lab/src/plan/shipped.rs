@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Name and text of each.
-pub const PLANS: [(&str, &str); 8] = [
+pub const PLANS: [(&str, &str); 9] = [
     ("quick", include_str!("../../plans/quick.toml")),
     ("fast12", include_str!("../../plans/fast12.toml")),
     (
@@ -15,6 +15,7 @@ pub const PLANS: [(&str, &str); 8] = [
         include_str!("../../plans/image-format-cache-bus.toml"),
     ),
     ("ext4-xfs", include_str!("../../plans/ext4-xfs.toml")),
+    ("control", include_str!("../../plans/control.toml")),
     (
         "reiserfs-jfs",
         include_str!("../../plans/reiserfs-jfs.toml"),

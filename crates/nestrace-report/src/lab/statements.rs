@@ -1,9 +1,12 @@
 //! Sentences that the figures carry, and no others.
 
+use std::collections::BTreeMap;
+
 use super::axis_effects;
 use super::chance::{self, Comparisons};
 use super::comparison::{Row, Verdict, distinct};
 use super::results::RunHeader;
+use super::spread::Spread;
 use crate::units;
 
 /// Bare devices that differ by more than this are reported.
@@ -14,6 +17,7 @@ pub(super) fn of(header: &RunHeader, rows: &[Row]) -> Vec<String> {
     sentences.extend(by_chance(rows));
     let workloads = distinct(rows.iter().map(|row| row.workload.as_str()));
     sentences.extend(same_under_guests(rows));
+    sentences.extend(copies(rows));
     sentences.extend(axis_effects::of(rows));
     sentences.extend(bases(header));
     let n_guests = distinct(rows.iter().map(|row| row.word("guest_fs"))).len();
@@ -81,6 +85,34 @@ fn by_chance(rows: &[Row]) -> Option<String> {
     }
     sentence.push('.');
     Some(sentence)
+}
+
+/// How many pairs of copies, which are equal, would be called different.
+fn copies(rows: &[Row]) -> Option<String> {
+    const AXIS: &str = "copy";
+    let mut of_cell: BTreeMap<(&str, Vec<(&str, &str)>), Vec<Spread>> = BTreeMap::new();
+    for row in rows {
+        let others = row.axes.iter().filter(|(axis, _)| *axis != AXIS);
+        let others = others.map(|(axis, word)| (axis.as_str(), word.as_str()));
+        let copies = of_cell.entry((&row.workload, others.collect()));
+        copies.or_default().extend(row.value);
+    }
+    let (mut n, mut apart, mut expected) = (0, 0, 0.0);
+    for copies in of_cell.values() {
+        for (place, one) in copies.iter().enumerate() {
+            for other in &copies[place + 1..] {
+                n += 1;
+                apart += usize::from(one.is_apart_from(other));
+                expected += chance::apart(one.n, other.n);
+            }
+        }
+    }
+    (n > 0).then(|| {
+        format!(
+            "Of {} that differ in nothing, {apart} would be called different; {expected:.1} are expected by chance.",
+            units::of(n, "pair of cells", "pairs of cells")
+        )
+    })
 }
 
 /// How likely it is at most that any two of equal cells lie apart.
@@ -310,6 +342,35 @@ mod tests {
         let told = statements(&five);
         assert!(told.iter().all(|sentence| !sentence.contains("chance")));
         assert!(told.iter().any(|sentence| sentence.contains("best")));
+    }
+
+    #[test]
+    fn copies_of_a_cell_say_how_often_equal_ones_are_called_different() {
+        let cell = |copy: &str, host: &str, first: f64| Cell {
+            id: format!("{host}-{copy}"),
+            axes: [("host_fs", host), ("copy", copy)]
+                .map(|(axis, word)| (axis.to_owned(), word.to_owned()))
+                .into(),
+            workload: String::from("randwrite"),
+            metric: Metric::BytesPerSecond,
+            runs: CellRun::of_values(&[first, first + 2.0, first + 3.0, first + 4.0]),
+            ..Cell::default()
+        };
+        let mut results = Results::default();
+        for (copy, host, first) in [
+            ("1", "bd", 10.0),
+            ("2", "bd", 11.0),
+            ("1", "xfs", 10.0),
+            ("2", "xfs", 20.0),
+        ] {
+            results.cells.push(cell(copy, host, first));
+        }
+        let told = Comparison::new(&results).statements;
+        let sentence = "Of 2 pairs of cells that differ in nothing, 1 would be called different; 0.1 are expected by chance.";
+        assert!(told.iter().any(|said| said == sentence), "{told:#?}");
+        results.cells.truncate(1);
+        let told = Comparison::new(&results).statements;
+        assert!(told.iter().all(|said| !said.contains("differ in nothing")));
     }
 
     #[test]
