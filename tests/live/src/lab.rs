@@ -58,7 +58,7 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
         ("over-ssh", &|case| over_ssh::run(case, ctx)),
         ("kinds", &|case| kinds::run(case, &program, folder.path())),
         ("modelled", &|case| {
-            modelled::run(case, &program, folder.path())
+            modelled::run(ctx, case, &program, folder.path())
         }),
         ("shipped", &|case| {
             shipped::run(case, &program, folder.path())

@@ -1,12 +1,16 @@
 //! The plans that come with the program.
 
 /// Name and text of each.
-pub const PLANS: [(&str, &str); 9] = [
+pub const PLANS: [(&str, &str); 10] = [
     ("quick", include_str!("../../plans/quick.toml")),
     ("fast12", include_str!("../../plans/fast12.toml")),
     (
         "fast12-macro",
         include_str!("../../plans/fast12-macro.toml"),
+    ),
+    (
+        "fast12-remedies",
+        include_str!("../../plans/fast12-remedies.toml"),
     ),
     ("raw-qcow2", include_str!("../../plans/raw-qcow2.toml")),
     ("ext3-ext4", include_str!("../../plans/ext3-ext4.toml")),

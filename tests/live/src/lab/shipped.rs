@@ -15,7 +15,7 @@ use super::{name, read, rows};
 
 const CELLS: [(&str, &str, &str); 6] = [
     ("fast12", "hdd-7200", "btrfs-on-ext4-mailserver"),
-    ("fast12-macro", "hdd-7200", "ext4-on-xfs-fileserver"),
+    ("fast12-macro", "hdd-7200", "ext4-on-xfs-dbserver"),
     ("raw-qcow2", "hdd-7200", "ext3-on-ext4-qcow2-write"),
     ("ext3-ext4", "hdd-7200", "ext4-on-ext4-create"),
     (
