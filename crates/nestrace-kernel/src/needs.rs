@@ -211,6 +211,69 @@ pub const NEEDS: &[Needs] = &[
         any_of: &[],
     },
     Needs {
+        program: "nfs_initiate_read",
+        arguments: &["nfs_pgio_header"],
+        reads: &[
+            INODE,
+            MAPPING,
+            KIOCB,
+            &[
+                "NFS_DIRECT_IOCB",
+                "NFS_HEADER_COUNT",
+                "NFS_HEADER_DIRECT",
+                "NFS_HEADER_INODE",
+                "NFS_HEADER_OFFSET",
+            ],
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "nfs_initiate_write",
+        arguments: &["nfs_pgio_header"],
+        reads: &[
+            INODE,
+            MAPPING,
+            KIOCB,
+            &[
+                "NFS_DIRECT_IOCB",
+                "NFS_HEADER_COUNT",
+                "NFS_HEADER_DIRECT",
+                "NFS_HEADER_INODE",
+                "NFS_HEADER_OFFSET",
+            ],
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "nfs_initiate_commit",
+        arguments: &["nfs_commit_data"],
+        reads: &[
+            INODE,
+            MAPPING,
+            KIOCB,
+            &["NFS_COMMIT_DIRECT", "NFS_COMMIT_INODE", "NFS_DIRECT_IOCB"],
+        ],
+        any_of: &[],
+    },
+    Needs {
+        program: "nfs_readpage_done",
+        arguments: &["rpc_task", "nfs_pgio_header"],
+        reads: &[INODE, RPC, &["NFS_HEADER_INODE"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "nfs_writeback_done",
+        arguments: &["rpc_task", "nfs_pgio_header"],
+        reads: &[INODE, RPC, &["NFS_HEADER_INODE"]],
+        any_of: &[],
+    },
+    Needs {
+        program: "nfs_commit_done",
+        arguments: &["rpc_task", "nfs_commit_data"],
+        reads: &[INODE, RPC, &["NFS_COMMIT_INODE"]],
+        any_of: &[],
+    },
+    Needs {
         program: "page_cache_sync_ra",
         arguments: &[
             "inode",
@@ -446,6 +509,8 @@ const INODE: &[&str] = &["INODE_INO", "INODE_MODE", "INODE_SB", "SB_DEV"];
 const MAPPING: &[&str] = &["FILE_MAPPING", "MAPPING_HOST"];
 /// Of a direct I/O's control block.
 const KIOCB: &[&str] = &["KIOCB_COMPLETE", "KIOCB_FILE", "KIOCB_POS"];
+/// When a call to a server was sent and answered.
+const RPC: &[&str] = &["RPC_REQUEST_SENT", "RPC_REQUEST_TOOK", "RPC_TASK_REQUEST"];
 /// From a descriptor to the open file.
 const OPEN_FILE: &[&str] = &["FDT_MAX", "FILE_FLAGS"];
 

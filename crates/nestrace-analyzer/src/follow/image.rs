@@ -8,7 +8,7 @@ mod volume;
 
 use std::collections::HashSet;
 
-use nestrace_abi::flags;
+use nestrace_abi::flags::{self, op};
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
@@ -96,6 +96,8 @@ impl ImageState {
 /// Every image of every guest.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
+    /// Calls of NFS' client were recorded.
+    pub rpcs_recorded: bool,
     /// The disks, guest by guest.
     pub disks: Vec<DiskRef>,
     /// The images, disk by disk, top first.
@@ -367,6 +369,10 @@ impl Images {
     /// cache may answer: reads and writes without O_DIRECT.
     pub(crate) fn under(&self, file: &FileIoSpan) -> Below {
         let state = self.images.get(file.image as usize);
+        let moves = matches!(file.op, op::READ | op::WRITE | op::FSYNC | op::FDATASYNC);
+        if moves && state.is_some_and(|image| self.has_rpcs(image)) {
+            return Below::Nothing;
+        }
         let mount = state.and_then(|image| image.about.mount.as_ref());
         let is_on_server = mount.is_some_and(|mount| mount.server().is_some());
         if is_on_server && (file.syncs() || self.is_direct(file.image)) {
@@ -374,6 +380,17 @@ impl Images {
         } else {
             Below::Nothing
         }
+    }
+
+    /// Whether each call that carries the image's data to and from its server is recorded.
+    fn has_rpcs(&self, image: &ImageState) -> bool {
+        let is_nfs = |mount: &manifest::Mount| matches!(mount.fs_type.as_str(), "nfs" | "nfs4");
+        self.rpcs_recorded && image.about.mount.as_ref().is_some_and(is_nfs)
+    }
+
+    /// Whether there is an image of which that is so.
+    pub(crate) fn any_has_rpcs(&self) -> bool {
+        self.images.iter().any(|image| self.has_rpcs(image))
     }
 
     /// Whether the file was opened with O_DIRECT.
@@ -482,6 +499,7 @@ impl Images {
                     .map(|mount| mount.fs_type.clone()),
                 servers: state.servers.clone(),
                 file_io: files_recorded.then_some(file_io),
+                rpcs: self.has_rpcs(state).then(|| state.file.rpcs()),
                 host_bytes: (bios_recorded && !state.first_devices.is_empty())
                     .then_some(state.host_bytes),
                 shared: state.shared,
