@@ -1,5 +1,5 @@
 //! The calls that carry an image's data to and from an NFS server, on the host. They begin in the thread that the file
-//! system was called by; direct I/O that nobody waits for names its kiocb.
+//! system was called by; asynchronous direct I/O names its kiocb.
 
 use aya_ebpf::{Global, macros::raw_tracepoint, programs::RawTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::op};

@@ -2,13 +2,14 @@
 //! written on it.
 
 mod graph;
+mod server;
 mod sharing;
 mod stacks;
 mod volume;
 
 use std::collections::HashSet;
 
-use nestrace_abi::flags::{self, op};
+use nestrace_abi::flags;
 use nestrace_trace::Event;
 use nestrace_trace::manifest::{self, Relation, Topology};
 
@@ -365,32 +366,18 @@ impl Images {
         Some((disk.guest_name.clone(), disk.name.clone()))
     }
 
-    /// What the work of a file I/O goes on to. On a file system with its data on a server that is the server, unless the page
-    /// cache may answer: reads and writes without O_DIRECT.
+    /// What the work of a file I/O goes on to.
     pub(crate) fn under(&self, file: &FileIoSpan) -> Below {
-        let state = self.images.get(file.image as usize);
-        let moves = matches!(file.op, op::READ | op::WRITE | op::FSYNC | op::FDATASYNC);
-        if moves && state.is_some_and(|image| self.has_rpcs(image)) {
-            return Below::Nothing;
-        }
-        let mount = state.and_then(|image| image.about.mount.as_ref());
-        let is_on_server = mount.is_some_and(|mount| mount.server().is_some());
-        if is_on_server && (file.syncs() || self.is_direct(file.image)) {
-            Below::Server
-        } else {
-            Below::Nothing
-        }
+        let image = self.images.get(file.image as usize);
+        image.map_or(Below::Nothing, |image| {
+            image.below(file, self.rpcs_recorded)
+        })
     }
 
-    /// Whether each call that carries the image's data to and from its server is recorded.
-    fn has_rpcs(&self, image: &ImageState) -> bool {
-        let is_nfs = |mount: &manifest::Mount| matches!(mount.fs_type.as_str(), "nfs" | "nfs4");
-        self.rpcs_recorded && image.about.mount.as_ref().is_some_and(is_nfs)
-    }
-
-    /// Whether there is an image of which that is so.
+    /// Whether calls that carry an image's data to and from its server were recorded.
     pub(crate) fn any_has_rpcs(&self) -> bool {
-        self.images.iter().any(|image| self.has_rpcs(image))
+        let mut images = self.images.iter();
+        images.any(|image| image.has_rpcs(self.rpcs_recorded))
     }
 
     /// Whether the file was opened with O_DIRECT.
@@ -499,7 +486,9 @@ impl Images {
                     .map(|mount| mount.fs_type.clone()),
                 servers: state.servers.clone(),
                 file_io: files_recorded.then_some(file_io),
-                rpcs: self.has_rpcs(state).then(|| state.file.rpcs()),
+                rpcs: state
+                    .has_rpcs(self.rpcs_recorded)
+                    .then(|| state.file.rpcs()),
                 host_bytes: (bios_recorded && !state.first_devices.is_empty())
                     .then_some(state.host_bytes),
                 shared: state.shared,

@@ -1,6 +1,6 @@
 //! Calls of NFS' client to its server, and the file I/O that each is for.
 //!
-//! Direct I/O that nobody waits for names its kiocb. Other calls begin in the thread that does the file I/O; those that a
+//! Asynchronous direct I/O names its kiocb. Other calls begin in the thread that does the file I/O; those that a
 //! direct I/O goes on with in other threads (a commit) name the same direct I/O.
 
 use nestrace_abi::flags::op;
