@@ -114,14 +114,14 @@ fn is_at(
 
 /// Every read and write of QEMU is one call to the server, and the delay is all in the time at the server.
 fn nfs(case: &mut Case, analysis: &Value, folder: &Path) -> anyhow::Result<()> {
-    let counts = ["mountstats-before", "mountstats-fast", "mountstats-slow"];
-    let counts = counts.map(|file| mountstats(&folder.join(file)));
-    let [before, between, after] = counts;
-    let (before, between, after) = (before?, between?, after?);
-    for (disk, from, to) in [
-        ("nfs-fast", &before, &between),
-        ("nfs-slow", &between, &after),
-    ] {
+    let counted = |name: &str| mountstats(&folder.join(format!("mountstats-{name}")));
+    let (before, fast, later, slow) = (
+        counted("before")?,
+        counted("fast")?,
+        counted("async")?,
+        counted("slow")?,
+    );
+    for (disk, from, to) in [("nfs-fast", &before, &fast), ("nfs-slow", &later, &slow)] {
         let image = entry(analysis, "images", &[("disk", disk)])?;
         let rpcs = &image["rpcs"];
         for (place, op) in ["read", "write"].into_iter().enumerate() {
@@ -146,12 +146,9 @@ fn nfs(case: &mut Case, analysis: &Value, folder: &Path) -> anyhow::Result<()> {
             case.holds(&name("time at the server"), is_same, &shown);
             case.figure(format!("{disk} {op}: {shown}"));
         }
-        let linked = number(rpcs, "/linked")?;
-        case.equal(
-            &format!("{disk}: calls in a file I/O"),
-            linked,
-            number(rpcs, "/reads")? + number(rpcs, "/writes")? + number(rpcs, "/commits")?,
-        );
+    }
+    for disk in ["nfs-fast", "nfs-slow", "nfs-native", "nfs-io_uring"] {
+        all_linked(case, analysis, disk)?;
     }
     for op in ["read", "write"] {
         let least = |disk: &str, times: &str| {
@@ -169,6 +166,29 @@ fn nfs(case: &mut Case, analysis: &Value, folder: &Path) -> anyhow::Result<()> {
         let shown = format!("{shown} at the server, {whole} ns to QEMU's call");
         case.holds("and nowhere else", is_delay(whole), &shown);
         case.figure(shown);
+    }
+    Ok(())
+}
+
+/// Each call is that of a file I/O, which it is a part of.
+fn all_linked(case: &mut Case, analysis: &Value, disk: &str) -> anyhow::Result<()> {
+    let image = entry(analysis, "images", &[("disk", disk)])?;
+    let rpcs = &image["rpcs"];
+    let linked = number(rpcs, "/linked")?;
+    case.equal(&format!("{disk}: calls in a file I/O"), linked, 2 * CALLS);
+    let commits = number(rpcs, "/commits")?;
+    case.equal(&format!("{disk}: commits"), commits, 0);
+    for op in ["read", "write"] {
+        let least = |times: &str| number(image, &format!("/{times}/{op}/min"));
+        let (file_io, call) = (least("file_io/latency_ns")?, least("rpcs/latency_ns")?);
+        let at_server = least("rpcs/at_server_ns")?;
+        let shown = format!("{op}: {at_server} ns of {call} ns of {file_io} ns");
+        let is_within = at_server < call && call <= file_io;
+        case.holds(
+            &format!("{disk}: the shortest call lies within"),
+            is_within,
+            &shown,
+        );
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-# A QEMU with images on NFS and on iSCSI. Two of the disks work before the network is delayed, two while it is.
+# A QEMU with images on NFS and on iSCSI. Two of the disks work before the network is delayed, two while it is; two more
+# do asynchronous I/O on NFS.
 cd /tmp
 . /tmp/devices
 . /opt/nestrace/qemu.sh
@@ -11,6 +12,11 @@ for name in fast slow; do
   dd if=/dev/zero of=$image bs=1M count=8 conv=fsync 2> /dev/null
   eval "device=/dev/\$iscsi_$name"
   arguments="$arguments $(disk nfs-$name $image threads) $(disk iscsi-$name $device native)"
+done
+for aio in native io_uring; do
+  image=/mnt/images/$aio.img
+  dd if=/dev/zero of=$image bs=1M count=8 conv=fsync 2> /dev/null
+  arguments="$arguments $(disk nfs-$aio $image $aio)"
 done
 start_qemu $arguments
 export LD_LIBRARY_PATH=/opt/nestrace
@@ -34,12 +40,17 @@ one_by_one iscsi-fast
 monitor "info blockstats"
 done_requests "$counts" 2
 cat /proc/self/mountstats > /tmp/mountstats-fast
+one_by_one nfs-native
+one_by_one nfs-io_uring
+monitor "info blockstats"
+done_requests "$counts" 6
+cat /proc/self/mountstats > /tmp/mountstats-async
 # Each packet on its way to a server, and each on its way back.
 LD_LIBRARY_PATH=/opt/nestrace /opt/nestrace/tc qdisc add dev lo root netem delay 5ms || exit 1
 one_by_one nfs-slow
 one_by_one iscsi-slow
 monitor "info blockstats"
-done_requests "$counts" 6
+done_requests "$counts" 12
 cat /proc/self/mountstats > /tmp/mountstats-slow
 LD_LIBRARY_PATH=/opt/nestrace /opt/nestrace/tc qdisc del dev lo root
 END
@@ -48,4 +59,4 @@ cat /proc/self/mountstats > /tmp/mountstats-before
 status=$?
 end_qemu
 [ $status = 0 ] && [ -s mountstats-slow ] || { cat record.log >&2; tail -5 qemu.log >&2; exit 1; }
-tar -cf recorded.tar images.nest guests.json guests.txt mountstats-before mountstats-fast mountstats-slow
+tar -cf recorded.tar images.nest guests.json guests.txt mountstats-before mountstats-fast mountstats-async mountstats-slow
