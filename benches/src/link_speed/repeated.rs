@@ -166,11 +166,22 @@ fn repeated(event: &Event, repetition: u64, period_ns: u64) -> Option<Event> {
             moved(&mut event.offset);
             moved(&mut event.bytes);
         }
-        Kind::Queue | Kind::Split | Kind::Issue | Kind::UringSubmit | Kind::UringComplete => {
+        Kind::Queue
+        | Kind::Split
+        | Kind::Issue
+        | Kind::UringSubmit
+        | Kind::UringComplete
+        | Kind::RpcBegin => {
             moved(&mut event.object);
             moved(&mut event.related);
         }
         Kind::CallDone => event.related += repetition * period_ns,
+        Kind::RpcEnd => {
+            moved(&mut event.object);
+            if event.related != 0 {
+                event.related += repetition * period_ns;
+            }
+        }
         Kind::RequestDone => {
             moved(&mut event.object);
             event.related += repetition * period_ns;

@@ -140,6 +140,16 @@ macro_rules! fields {
             BTRFS_HANDLE_FS = "btrfs_trans_handle.fs_info";
             BTRFS_FS_SUPER = "btrfs_fs_info.sb";
             F2FS_SUPER = "f2fs_sb_info.sb";
+            NFS_HEADER_INODE = "nfs_pgio_header.inode";
+            NFS_HEADER_OFFSET = "nfs_pgio_header.args.offset";
+            NFS_HEADER_COUNT = "nfs_pgio_header.args.count";
+            NFS_HEADER_DIRECT = "nfs_pgio_header.dreq";
+            NFS_COMMIT_INODE = "nfs_commit_data.inode";
+            NFS_COMMIT_DIRECT = "nfs_commit_data.dreq";
+            NFS_DIRECT_IOCB = "nfs_direct_req.iocb";
+            RPC_TASK_REQUEST = "rpc_task.tk_rqstp";
+            RPC_REQUEST_SENT = "rpc_rqst.rq_xtime";
+            RPC_REQUEST_TOOK = "rpc_rqst.rq_rtt";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
             FOLIO_FLAGS = "folio.flags";
             FOLIO_FLAGS_1 = "folio._flags_1";

@@ -215,7 +215,7 @@ fn is_wanted(row: &ProbeRow, wanted: Wanted) -> bool {
     let calls = wanted.processes || wanted.mounts;
     at && !left_out
         && (wanted.cpu || row.source != Source::Cpu)
-        && !(wanted.mounts && row.page_cache)
+        && !(wanted.mounts && row.images_only)
         && (wanted.mounts || !row.by_mount)
         && (calls || !matches!(row.target, "sys_enter" | "sys_exit"))
 }

@@ -36,8 +36,8 @@ pub struct ProbeRow {
     pub(crate) at: At,
     /// It is a second program for events of threads, which none needs where tracepoints are not preempted.
     pub(crate) where_preempted: bool,
-    /// It looks at every page of a file, which is for images only.
-    pub(crate) page_cache: bool,
+    /// It is for images only: of all files of a guest's mounts it would be too much.
+    pub(crate) images_only: bool,
     /// It is of use only where files are chosen by mount, which is a guest's way.
     pub by_mount: bool,
 }
@@ -208,6 +208,12 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
         "btrfs",
         "A sync by io_uring on btrfs has no begin of its own.",
     ),
+    rpc("nfs_initiate_read"),
+    rpc("nfs_initiate_write"),
+    rpc("nfs_initiate_commit"),
+    rpc("nfs_readpage_done"),
+    rpc("nfs_writeback_done"),
+    rpc("nfs_commit_done"),
     page_cache(
         "page_cache_sync_ra",
         "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
@@ -351,7 +357,7 @@ pub const QEMU_USDT: &[(&str, &str)] = &[("virtqueue_push", "virtqueue_fill")];
 /// Modules that carry types or tracepoints of the tables where they are not built in, in the order
 /// in which they depend on one another. `/sys/kernel/btf` names them like this.
 pub const MODULES: &[&str] = &[
-    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod",
+    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod", "sunrpc", "nfs",
 ];
 
 /// Every tracepoint that a row names, each once.

@@ -98,6 +98,9 @@ pub const fn columns(kind: Kind) -> &'static [Column] {
         Kind::UringSubmit | Kind::UringComplete | Kind::UringAsync => {
             &[Object, Related, Iocb, Origin]
         }
+        // `related` is the direct I/O; a time.
+        Kind::RpcBegin => &[Object, Related, Iocb, Origin],
+        Kind::RpcEnd => &[Object, Iocb, Origin],
         Kind::SyncEnter
         | Kind::SyncExit
         | Kind::Readahead

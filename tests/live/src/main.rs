@@ -49,6 +49,7 @@ mod qemu_10;
 mod qemu_versions;
 mod random_load;
 mod recognition;
+mod remote;
 mod replay;
 mod report;
 mod scenario;

@@ -93,7 +93,9 @@ impl Analyzer {
     /// Begins with what the manifest says of guests, disks, images and devices.
     #[must_use]
     pub fn new(manifest: &Manifest, options: Options) -> Self {
-        let images = Images::new(&manifest.topology);
+        let mut images = Images::new(&manifest.topology);
+        let probes = &manifest.probes;
+        images.rpcs_recorded = probes.iter().any(|probe| probe.name == "nfs_readpage_done");
         let n_disks = images.disks.len();
         let lost = |source: &str| {
             manifest
@@ -104,7 +106,8 @@ impl Analyzer {
         let mut block = BlockLayer::default();
         let mut files = FileIo::default();
         let mut qemu = Qemu::new(&manifest.topology.guests, &manifest.notices, n_disks);
-        let is_followed = !manifest.guest_sides.is_empty() || !images.stacks.is_empty();
+        let is_followed =
+            !manifest.guest_sides.is_empty() || !images.stacks.is_empty() || images.any_has_rpcs();
         let host = is_followed.then(|| {
             HostSide::follow(&mut HostLayers {
                 block: &mut block,

@@ -2,6 +2,7 @@
 //! written on it.
 
 mod graph;
+mod server;
 mod sharing;
 mod stacks;
 mod volume;
@@ -96,6 +97,8 @@ impl ImageState {
 /// Every image of every guest.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
+    /// Calls of NFS' client were recorded.
+    pub rpcs_recorded: bool,
     /// The disks, guest by guest.
     pub disks: Vec<DiskRef>,
     /// The images, disk by disk, top first.
@@ -363,17 +366,18 @@ impl Images {
         Some((disk.guest_name.clone(), disk.name.clone()))
     }
 
-    /// What the work of a file I/O goes on to. On a file system with its data on a server that is the server, unless the page
-    /// cache may answer: reads and writes without O_DIRECT.
+    /// What the work of a file I/O goes on to.
     pub(crate) fn under(&self, file: &FileIoSpan) -> Below {
-        let state = self.images.get(file.image as usize);
-        let mount = state.and_then(|image| image.about.mount.as_ref());
-        let is_on_server = mount.is_some_and(|mount| mount.server().is_some());
-        if is_on_server && (file.syncs() || self.is_direct(file.image)) {
-            Below::Server
-        } else {
-            Below::Nothing
-        }
+        let image = self.images.get(file.image as usize);
+        image.map_or(Below::Nothing, |image| {
+            image.below(file, self.rpcs_recorded)
+        })
+    }
+
+    /// Whether calls that carry an image's data to and from its server were recorded.
+    pub(crate) fn any_has_rpcs(&self) -> bool {
+        let mut images = self.images.iter();
+        images.any(|image| image.has_rpcs(self.rpcs_recorded))
     }
 
     /// Whether the file was opened with O_DIRECT.
@@ -482,6 +486,9 @@ impl Images {
                     .map(|mount| mount.fs_type.clone()),
                 servers: state.servers.clone(),
                 file_io: files_recorded.then_some(file_io),
+                rpcs: state
+                    .has_rpcs(self.rpcs_recorded)
+                    .then(|| state.file.rpcs()),
                 host_bytes: (bios_recorded && !state.first_devices.is_empty())
                     .then_some(state.host_bytes),
                 shared: state.shared,

@@ -3,7 +3,7 @@
 use nestrace_abi::flags::op;
 
 use crate::measure::histogram::{CURVE_STEPS, Histogram};
-use crate::result::analysis::{FileLatency, ImageFileIo, ReadWrite, ReadWriteCdf};
+use crate::result::analysis::{FileLatency, ImageFileIo, ImageRpcs, ReadWrite, ReadWriteCdf};
 
 /// What was done to one image.
 #[derive(Debug, Default)]
@@ -16,6 +16,23 @@ pub(crate) struct FileMeter {
     read: Histogram,
     write: Histogram,
     sync: Histogram,
+    rpcs: ImageRpcs,
+    rpc_times: RpcTimes,
+}
+
+/// Times of calls to a server: reads, writes and commits.
+#[derive(Debug, Default)]
+struct RpcTimes {
+    all: [Histogram; 3],
+    at_server: [Histogram; 3],
+}
+
+fn of_operations([read, write, sync]: &[Histogram; 3]) -> FileLatency {
+    FileLatency {
+        read: read.dist(),
+        write: write.dist(),
+        sync: sync.dist(),
+    }
 }
 
 impl FileMeter {
@@ -48,6 +65,48 @@ impl FileMeter {
             op::WRITE => self.write.record(ns),
             op::FSYNC | op::FDATASYNC => self.sync.record(ns),
             _ => {}
+        }
+    }
+
+    /// A call to a server has ended; `at_server_ns` of one that was sent.
+    pub(crate) fn rpc(
+        &mut self,
+        op: u8,
+        bytes: u64,
+        took_ns: u64,
+        at_server_ns: Option<u64>,
+        linked: bool,
+    ) {
+        let rpcs = &mut self.rpcs;
+        let place = match op {
+            op::READ => {
+                rpcs.reads += 1;
+                rpcs.bytes.read = rpcs.bytes.read.saturating_add(bytes);
+                0
+            }
+            op::WRITE => {
+                rpcs.writes += 1;
+                rpcs.bytes.write = rpcs.bytes.write.saturating_add(bytes);
+                1
+            }
+            _ => {
+                rpcs.commits += 1;
+                2
+            }
+        };
+        rpcs.linked += u64::from(linked);
+        self.rpc_times.all[place].record(took_ns);
+        if let Some(ns) = at_server_ns {
+            self.rpc_times.at_server[place].record(ns);
+        }
+    }
+
+    /// The calls to a server.
+    pub(crate) fn rpcs(&self) -> ImageRpcs {
+        ImageRpcs {
+            latency_ns: of_operations(&self.rpc_times.all),
+            at_server_ns: of_operations(&self.rpc_times.at_server),
+            ..self.rpcs.clone()
         }
     }
 

@@ -18,6 +18,17 @@ pub(crate) enum FileEnd {
     Refused,
 }
 
+/// A call to a server from the moment that it was last sent until its reply came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RpcSpan {
+    /// `flags::op`; of a commit that of `fsync`.
+    pub op: u8,
+    pub offset: u64,
+    pub bytes: u64,
+    pub sent_ns: u64,
+    pub answered_ns: u64,
+}
+
 /// A file I/O of QEMU on an image.
 #[derive(Clone, Debug)]
 pub(crate) struct FileIoSpan {
@@ -45,6 +56,8 @@ pub(crate) struct FileIoSpan {
     pub end: FileEnd,
     /// What it waited for.
     pub bios: Vec<HostBio>,
+    /// Calls to a server that it waited for.
+    pub rpcs: Vec<RpcSpan>,
     /// Its control block in the kernel; 0 if none was seen.
     pub kiocb: u64,
     /// A thread that did it for the caller.

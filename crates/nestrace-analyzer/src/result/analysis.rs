@@ -353,6 +353,8 @@ pub struct Image {
     pub servers: Vec<Server>,
     /// QEMU's file I/O on it; `None` where file I/O was not recorded.
     pub file_io: Option<ImageFileIo>,
+    /// Calls to the server that carried its data; `None` where they were not recorded.
+    pub rpcs: Option<ImageRpcs>,
     /// Bytes of bios at Q on the first block device under the file system; `None` where bios were not recorded.
     pub host_bytes: Option<ReadWrite>,
     /// The same file serves several disks or guests; device I/O is listed under the first of them.
@@ -418,6 +420,27 @@ pub struct ImageFileIo {
     /// The same as curves, for plots.
     #[serde(skip)]
     pub cdf: ReadWriteCdf,
+}
+
+/// Calls of NFS' client to its server about an image, whoever made it do them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct ImageRpcs {
+    /// Calls that read.
+    pub reads: u64,
+    /// Calls that write.
+    pub writes: u64,
+    /// Calls that make written data durable.
+    pub commits: u64,
+    /// Bytes that they were for.
+    pub bytes: ReadWrite,
+    /// Calls that are known to be for one file I/O of QEMU.
+    pub linked: u64,
+    /// Begin to end in the client; `sync` of commits.
+    pub latency_ns: FileLatency,
+    /// From the moment that the call was last sent until its reply came, as sunrpc counts it; `sync` of commits.
+    pub at_server_ns: FileLatency,
 }
 
 /// Latency of file I/O by operation.

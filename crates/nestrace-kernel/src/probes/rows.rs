@@ -21,7 +21,7 @@ pub(super) const fn row(
         cost,
         at,
         where_preempted: false,
-        page_cache: false,
+        images_only: false,
         by_mount: false,
     }
 }
@@ -92,8 +92,19 @@ pub(super) const fn module_file(
 
 pub(super) const fn page_cache(name: &'static str, cost: &'static str) -> ProbeRow {
     ProbeRow {
-        page_cache: true,
+        images_only: true,
         ..row(Source::HostFs, How::RawTp, At::Full, name, cost)
+    }
+}
+
+/// A call of NFS' client.
+pub(super) const fn rpc(name: &'static str) -> ProbeRow {
+    let cost =
+        "Of I/O on an image on NFS the client's time and the server's cannot be distinguished.";
+    ProbeRow {
+        images_only: true,
+        module: Some("nfs"),
+        ..row(Source::File, How::RawTp, At::Full, name, cost)
     }
 }
 

@@ -151,6 +151,9 @@ impl EventCheck {
             Source::Block if !self.devices.contains(&event.dev) => {
                 return Err(EventRefusal::UnknownDevice);
             }
+            Source::File if matches!(kind, Kind::RpcBegin | Kind::RpcEnd) => {
+                return Err(EventRefusal::HostKind);
+            }
             Source::Block | Source::File | Source::HostFs | Source::Meta | Source::Cpu => {}
             Source::Qemu | Source::Walk => return Err(EventRefusal::HostKind),
         }

@@ -210,6 +210,19 @@ pub(crate) fn done_to(image: &Image) -> String {
             ));
         }
     }
+    if let Some(rpcs) = &image.rpcs {
+        let at_server = &rpcs.at_server_ns;
+        for (n, one, many, latency) in [
+            (rpcs.reads, "read", "reads", at_server.read),
+            (rpcs.writes, "write", "writes", at_server.write),
+            (rpcs.commits, "commit", "commits", at_server.sync),
+        ] {
+            if n > 0 {
+                let time = format!("{}{}", mean(latency), each(n));
+                facts.push(format!("{} at the server ({time})", of(n, one, many)));
+            }
+        }
+    }
     if let Some(bytes) = image.host_bytes {
         facts.push(format!(
             "to the device {} read, {} written",

@@ -142,7 +142,7 @@ fn describe(span: &StorySpan, room: usize) -> String {
         StoryLayer::Qemu => "QEMU",
         StoryLayer::QemuJob => "job of QEMU's",
         StoryLayer::FileIo => "file I/O",
-        StoryLayer::Remote => "server",
+        StoryLayer::Remote | StoryLayer::ServerCall => "server",
         StoryLayer::HostBio => "host bio",
         StoryLayer::HostRequest => "host request",
         StoryLayer::StackFile => "loop's file",

@@ -23,11 +23,12 @@ const PLACE: &str = "/opt/nestrace";
 /// Room for the program in the initramfs, for the ring buffers, and for the recordings.
 const MEMORY_MIB: u32 = 2048;
 /// What every such guest has: `record.sh` runs a `workload.sh` between two looks at the devices that
-/// `setup.sh` left in `/tmp/devices`.
-const SCRIPTS: [(&str, &str); 3] = [
+/// `setup.sh` left in `/tmp/devices`; `qemu.sh` starts a QEMU in it.
+const SCRIPTS: [(&str, &str); 4] = [
     ("quiet.sh", include_str!("quiet.sh")),
     ("in_folder.sh", include_str!("in_folder.sh")),
     ("record.sh", include_str!("record.sh")),
+    ("qemu.sh", include_str!("qemu.sh")),
 ];
 
 /// What a guest is given to play the host with.

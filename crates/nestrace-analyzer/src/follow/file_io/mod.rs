@@ -7,6 +7,7 @@
 //! bio, or the return of `io_submit` if it never became direct I/O.
 
 mod host;
+mod rpc;
 mod spans;
 
 use nestrace_abi::{Kind, flags::op};
@@ -19,6 +20,7 @@ use crate::model::file_io_span::FileEnd;
 use crate::model::pointer::PointerMap;
 
 use host::Host;
+use rpc::Rpcs;
 pub(crate) use spans::FileSpans;
 
 /// RWF_DSYNC and RWF_SYNC of `linux/fs.h`.
@@ -103,6 +105,8 @@ pub(crate) struct FileIo {
     submitting: PointerMap<u32, u32>,
     /// Submissions whose file the kernel had not looked up yet; direct I/O tells it.
     uring_without_file: PointerMap<u64, Event>,
+    /// Calls to servers.
+    rpcs: Rpcs,
     /// Events were seen.
     pub recorded: bool,
     /// Spans of what has ended, for the caller to drain; `None` unless asked for.
@@ -141,6 +145,8 @@ impl FileIo {
             Kind::UringAsync => self.uring_async(event, &mut host),
             Kind::SyncEnter => host.sync_enter(event),
             Kind::SyncExit => self.sync_exit(event, &mut host),
+            Kind::RpcBegin => self.rpc_begins(event, &mut host),
+            Kind::RpcEnd => self.rpc_ends(event, &mut host),
             _ => {}
         }
         self.spans = spans;
@@ -409,30 +415,14 @@ impl FileIo {
         images: &mut Images,
         activity: &mut [Activity],
     ) {
-        let Some(aio) = self.aio.get_mut(&key) else {
-            return;
+        let mut spans = self.spans.take();
+        let mut host = Host {
+            images,
+            activity,
+            spans: spans.as_deref_mut(),
         };
-        let image = images.images.get(aio.call.image as usize);
-        if image.is_some_and(|image| image.file.dio_end_recorded) {
-            return;
-        }
-        aio.left = aio.left.saturating_sub(bytes);
-        if aio.left == 0
-            && let Some(aio) = self.aio.remove(&key)
-        {
-            Host {
-                images,
-                activity,
-                spans: self.spans.as_deref_mut(),
-            }
-            .end(
-                &aio.call,
-                Outcome::Done {
-                    bytes: aio.call.bytes,
-                },
-                ts_ns,
-            );
-        }
+        self.moved(key, bytes, ts_ns, &mut host);
+        self.spans = spans;
     }
 
     /// Counts what was accepted and has no recorded end.
@@ -455,6 +445,7 @@ impl FileIo {
         self.batches.clear();
         self.submitting.clear();
         self.uring_without_file.clear();
+        self.rpcs.clear();
     }
 
     pub(crate) fn finish(&mut self, ts_ns: u64, images: &mut Images, activity: &mut [Activity]) {

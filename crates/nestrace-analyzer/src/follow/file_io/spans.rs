@@ -52,6 +52,7 @@ impl FileSpans {
             dsync: call.dsync,
             end: FileEnd::Open,
             bios: Vec::new(),
+            rpcs: Vec::new(),
             kiocb: 0,
             worker: 0,
         };

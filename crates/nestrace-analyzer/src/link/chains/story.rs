@@ -319,7 +319,7 @@ impl Teller<'_> {
                 let disk = names.images.disks.get(span.place as usize);
                 disk.map(|disk| disk.name.clone()).unwrap_or_default()
             }
-            Layer::FileIo => (names.file)(span.place),
+            Layer::FileIo | Layer::ServerCall => (names.file)(span.place),
             Layer::HostBio | Layer::HostRequest => (names.host_device)(span.place),
             Layer::StackFile => (names.loop_file)(span.place),
         }

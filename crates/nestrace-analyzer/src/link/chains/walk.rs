@@ -68,7 +68,7 @@ impl Own {
                 complete: SegmentKind::QemuComplete,
             },
             Layer::QemuJob => Self::All(SegmentKind::QemuJob),
-            Layer::Remote => Self::All(SegmentKind::Remote),
+            Layer::Remote | Layer::ServerCall => Self::All(SegmentKind::Remote),
             Layer::FileIo => Self::Parts {
                 submit: SegmentKind::HostFsSubmit,
                 between: SegmentKind::HostFsBetween,

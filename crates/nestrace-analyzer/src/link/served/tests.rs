@@ -118,6 +118,7 @@ struct Outcome {
 
 fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
     let mut images = Images::new(topology);
+    images.rpcs_recorded = text.contains("rpc-");
     let n_disks = images.disks.len();
     let mut manifest = Manifest::default();
     manifest.topology = topology.clone();

@@ -3,7 +3,7 @@
 use nestrace_abi::flags::op;
 
 use crate::model::actor::{Actor, Actors};
-use crate::model::file_io_span::FileIoSpan;
+use crate::model::file_io_span::{FileIoSpan, RpcSpan};
 use crate::model::span::{Below, BioSpan, HostBio, Layer, RequestSpan, Span, What};
 
 impl HostBio {
@@ -93,6 +93,7 @@ pub(super) fn file_io(file: &FileIoSpan, what: What, shared: bool, below: Below)
             }
             span
         })
+        .chain(file.rpcs.iter().map(|rpc| at_server(rpc, file.image)))
         .collect();
     let mut span = Span {
         layer: Layer::FileIo,
@@ -109,6 +110,23 @@ pub(super) fn file_io(file: &FileIoSpan, what: What, shared: bool, below: Below)
     };
     clip_children(&mut span);
     span
+}
+
+/// A call to a server while it was there.
+fn at_server(rpc: &RpcSpan, image: u32) -> Span {
+    Span {
+        layer: Layer::ServerCall,
+        start_ns: rpc.sent_ns,
+        end_ns: rpc.answered_ns,
+        offset: rpc.offset,
+        bytes: rpc.bytes,
+        what: of_operation(rpc.op),
+        shared: false,
+        place: image,
+        below: Below::Nothing,
+        actors: Actors::default(),
+        children: Vec::new(),
+    }
 }
 
 /// What a file I/O with the guest's own data does.

@@ -138,6 +138,8 @@ words! {
         FileIo = "file_io",
         /// QEMU's own client of a server that holds the disk: from QEMU's call to its return.
         Remote = "remote",
+        /// A call of a network file system's client to its server.
+        ServerCall = "server_call",
         /// A bio of the host.
         HostBio = "host_bio",
         /// A host request between D and C; what a loop, dm or md device did for it lies inside.

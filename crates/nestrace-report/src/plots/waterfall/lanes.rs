@@ -165,7 +165,9 @@ impl<'a> Bars<'a> {
                 Some(Layer::Stack)
             }
             StoryLayer::HostBio => Some(Layer::HostQueue),
-            StoryLayer::HostRequest | StoryLayer::Remote => Some(Layer::Device),
+            StoryLayer::HostRequest | StoryLayer::Remote | StoryLayer::ServerCall => {
+                Some(Layer::Device)
+            }
             _ => None,
         };
         if let Some(layer) = layer {

@@ -136,6 +136,7 @@ impl Of<'_> {
             StoryLayer::QemuJob => "QEMU: jobs",
             StoryLayer::FileIo => "host: file I/O",
             StoryLayer::Remote => "QEMU: server",
+            StoryLayer::ServerCall => "host: server",
             StoryLayer::HostBio => "host: bios",
             StoryLayer::HostRequest => "host: requests",
             other => other.name(),

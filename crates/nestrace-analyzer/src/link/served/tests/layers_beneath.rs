@@ -254,23 +254,25 @@ fn below_a_stacked_device_a_server_is_no_device() {
     );
 }
 
+/// The first disk's image is on NFS.
+fn on_nfs(direct: bool, cache: &str) -> Topology {
+    let mut topology = topology();
+    topology.devices.clear();
+    let disk = &mut topology.guests[0].disks[0];
+    disk.cache = Some(cache.into());
+    let image = &mut disk.images[0];
+    image.direct = Some(direct);
+    image.devices.clear();
+    image.mount = Some(Mount {
+        fs_type: "nfs4".into(),
+        source: "10.0.0.1:/vm".into(),
+        ..Mount::default()
+    });
+    topology
+}
+
 #[test]
 fn direct_io_on_a_network_file_system_is_the_server_s() {
-    let on_nfs = |direct, cache: &str| {
-        let mut topology = topology();
-        topology.devices.clear();
-        let disk = &mut topology.guests[0].disks[0];
-        disk.cache = Some(cache.into());
-        let image = &mut disk.images[0];
-        image.direct = Some(direct);
-        image.devices.clear();
-        image.mount = Some(Mount {
-            fs_type: "nfs4".into(),
-            source: "10.0.0.1:/vm".into(),
-            ..Mount::default()
-        });
-        topology
-    };
     let events = "100 acct-write 0x10d8 rel=0x10120 bytes=8192
          101 pwritev 0x1000 8192+8192 rel=0x10000
          110 uring-write u1 8192+8192 inode=12 of=7:0
@@ -292,6 +294,119 @@ fn direct_io_on_a_network_file_system_is_the_server_s() {
             (SegmentKind::QemuSubmit, 10),
             (SegmentKind::HostFsSubmit, 60),
             (SegmentKind::QemuComplete, 10),
+        ]
+    );
+}
+
+/// A write whose file I/O is `begin` to `end`, with what lies between.
+fn write_on_nfs(begin: &str, between: &str, end: &str) -> Vec<(SegmentKind, u64)> {
+    let events = format!(
+        "100 acct-write 0x10d8 rel=0x10120 bytes=8192
+         101 pwritev 0x1000 8192+8192 rel=0x10000
+         110 {begin}
+         {between}
+         170 {end}
+         180 push 0x1000
+         190 acct-done 0x10d8 rel=0x10120"
+    );
+    segments(&on_nfs(true, "none"), &events)
+}
+
+/// 20 in the client before the call is sent, 30 at the server, 10 after.
+const APART: [(SegmentKind, u64); 5] = [
+    (SegmentKind::QemuSubmit, 10),
+    (SegmentKind::HostFsSubmit, 20),
+    (SegmentKind::Remote, 30),
+    (SegmentKind::HostFsComplete, 10),
+    (SegmentKind::QemuComplete, 10),
+];
+/// No call is known to be its own.
+const CLIENT_S: [(SegmentKind, u64); 3] = [
+    (SegmentKind::QemuSubmit, 10),
+    (SegmentKind::HostFsSubmit, 60),
+    (SegmentKind::QemuComplete, 10),
+];
+
+#[test]
+fn a_call_to_the_server_is_apart_from_its_client() {
+    let by_thread = ("write 5 8192+8192 inode=12 of=7:0", "exit result=8192");
+    let by_uring = (
+        "uring-write u1 8192+8192 inode=12 of=7:0",
+        "uring-done u1 result=8192",
+    );
+    for (file_io, between, expected) in [
+        // In the thread of the call; it ends in another one.
+        (
+            by_thread,
+            "115 rpc-write n1 8192+8192 inode=12 of=7:0 rel=d1
+             165 rpc-end n1 inode=12 of=7:0 rel=130 30+0 tid=7",
+            &APART[..],
+        ),
+        // By the kiocb, whoever began it.
+        (
+            by_uring,
+            "115 rpc-write n1 8192+8192 inode=12 of=7:0 rel=d1 iocb=u1 origin=u1 tid=6
+             165 rpc-end n1 inode=12 of=7:0 rel=130 30+0 tid=7",
+            &APART[..],
+        ),
+        // Two parts, and the commit of the same direct I/O by another thread.
+        (
+            by_thread,
+            "115 rpc-write n1 8192+4096 inode=12 of=7:0 rel=d1
+             116 rpc-write n2 12288+4096 inode=12 of=7:0 rel=d1
+             145 rpc-end n1 inode=12 of=7:0 rel=130 10+0 tid=7
+             146 rpc-end n2 inode=12 of=7:0 rel=131 14+0 tid=7
+             147 rpc-commit n3 inode=12 of=7:0 rel=d1 tid=7
+             165 rpc-end n3 inode=12 of=7:0 rel=150 10+0 tid=7",
+            &[
+                (SegmentKind::QemuSubmit, 10),
+                (SegmentKind::HostFsSubmit, 20),
+                (SegmentKind::Remote, 25),
+                (SegmentKind::HostFsBetween, 5),
+                (SegmentKind::HostFsComplete, 10),
+                (SegmentKind::QemuComplete, 10),
+            ],
+        ),
+        // Another thread's, another place's, another file's.
+        (
+            by_thread,
+            "115 rpc-write n1 8192+8192 inode=12 of=7:0 tid=6
+             116 rpc-write n2 65536+8192 inode=12 of=7:0
+             117 rpc-write n3 8192+8192 inode=13 of=7:0
+             165 rpc-end n1 inode=12 of=7:0 rel=130 30+0
+             165 rpc-end n2 inode=12 of=7:0 rel=130 30+0
+             165 rpc-end n3 inode=13 of=7:0 rel=130 30+0",
+            &CLIENT_S[..],
+        ),
+        // It was not sent; it was sent before it began.
+        (
+            by_thread,
+            "115 rpc-write n1 8192+8192 inode=12 of=7:0
+             115 rpc-write n2 8192+8192 inode=12 of=7:0
+             165 rpc-end n1 inode=12 of=7:0
+             165 rpc-end n2 inode=12 of=7:0 rel=90 30+0",
+            &CLIENT_S[..],
+        ),
+    ] {
+        let (begin, end) = file_io;
+        assert_eq!(write_on_nfs(begin, between, end), expected, "{between}");
+    }
+}
+
+#[test]
+fn native_aio_on_a_network_file_system_ends_with_its_last_call() {
+    let between = "111 aio-submit-write i1 8192+8192 inode=12 of=7:0
+         115 rpc-write n1 8192+8192 inode=12 of=7:0 rel=d1 iocb=k1 origin=i1
+         120 io_submit-exit result=1
+         165 rpc-end n1 inode=12 of=7:0 rel=130 30+0 tid=7";
+    assert_eq!(
+        write_on_nfs("io_submit 0+1", between, "thread t1"),
+        [
+            (SegmentKind::QemuSubmit, 11),
+            (SegmentKind::HostFsSubmit, 19),
+            (SegmentKind::Remote, 30),
+            (SegmentKind::HostFsComplete, 5),
+            (SegmentKind::QemuComplete, 15),
         ]
     );
 }
