@@ -8,7 +8,7 @@
 //! A driver's thread does I/O of its own before it hands a bio on: thin's mappings, md's bitmap. What the thread did between
 //! the bio's Q and that of the one below, the bio waited for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
@@ -25,6 +25,8 @@ use crate::model::span::{Above, Below, BioSpan, HostBio, Layer, RequestSpan, Spa
 const MAX_WAITING: usize = 1 << 14;
 /// Merged requests remembered: their bios end right after each other.
 const MAX_GIVEN: usize = 64;
+/// Writes of stripes whose bios are kept.
+const MAX_ROUNDS: usize = 1 << 13;
 /// Bios of files of loop devices, and flushes of md, that ended last.
 const MAX_RECENT: usize = 1 << 10;
 /// Threads of drivers, and what each did last; pieces of direct I/O of one request.
@@ -51,6 +53,14 @@ struct FileWork {
     end_ns: Option<u64>,
 }
 
+/// A write of a stripe of RAID4, 5 or 6.
+#[derive(Debug, Default)]
+struct Round {
+    /// Generations of the bios whose data it has.
+    parents: Vec<u32>,
+    bios: Vec<Span>,
+}
+
 /// A bio of the file of a loop device, through the page cache.
 #[derive(Debug)]
 struct Paged {
@@ -70,6 +80,10 @@ pub(super) struct Stacked {
     paged: VecDeque<Paged>,
     /// By the generation of the bio above.
     handed_on: PointerMap<u32, Vec<Span>>,
+    /// By their numbers, which ascend.
+    rounds: BTreeMap<u64, Round>,
+    /// The rounds of a bio above, by its generation.
+    in_rounds: PointerMap<u32, Vec<u64>>,
     clones: VecDeque<Lower>,
     /// What drivers' threads did for themselves.
     own: PointerMap<u32, VecDeque<Span>>,
@@ -94,7 +108,7 @@ impl Stacked {
     /// Keeps a bio of a lower device for the one above it. Says whether it is of no other use.
     pub(super) fn keep(&mut self, bio: &BioSpan, images: &Images) -> bool {
         if let Some(above) = &bio.above
-            && !above.bios.is_empty()
+            && !(above.bios.is_empty() && above.round == 0)
         {
             self.hand_up(bio, above, images);
             return true;
@@ -173,7 +187,6 @@ impl Stacked {
     /// Gives a bio to those that it was made for.
     fn hand_up(&mut self, bio: &BioSpan, above: &Above, images: &Images) {
         let mut tree = self.tree(bio, false, images).span;
-        tree.shared |= above.bios.len() > 1;
         for parent in &above.bios {
             if self.handed_on.len() >= MAX_WAITING {
                 self.handed_on.clear();
@@ -186,12 +199,50 @@ impl Stacked {
                     waiting.push(own.clone());
                 }
             }
-            let mut tree = tree.clone();
-            if (parent.operation, bio.operation) == (Operation::Write, Operation::Read) {
+            if above.round == 0 {
+                waiting.push(tree.clone());
+            }
+        }
+        if above.round != 0 {
+            if bio.operation == Operation::Read {
                 tree.what = What::ReadModifyWrite;
             }
-            waiting.push(tree);
+            self.keep_of_round(above, tree);
         }
+    }
+
+    fn keep_of_round(&mut self, above: &Above, tree: Span) {
+        if self.in_rounds.len() >= MAX_WAITING {
+            self.in_rounds.clear();
+        }
+        let round = self.rounds.entry(above.round).or_default();
+        round.bios.push(tree);
+        for parent in &above.bios {
+            if !round.parents.contains(&parent.generation) {
+                round.parents.push(parent.generation);
+                let rounds = self.in_rounds.entry(parent.generation).or_default();
+                rounds.push(above.round);
+            }
+        }
+        if self.rounds.len() > MAX_ROUNDS {
+            self.rounds.pop_first();
+        }
+    }
+
+    /// All bios of the stripes that a bio wrote to. They have ended: md waits for the last of them.
+    fn of_rounds(&mut self, bio: &BioSpan) -> Vec<Span> {
+        let numbers = self.in_rounds.remove(&bio.generation).unwrap_or_default();
+        let rounds = numbers.iter().filter_map(|number| self.rounds.get(number));
+        let meanwhile = |span: &&Span| (bio.queued_ns..=bio.ended_ns).contains(&span.end_ns);
+        let its = rounds.flat_map(|round| {
+            let several = round.parents.len() > 1;
+            let bios = round.bios.iter().filter(meanwhile);
+            bios.map(move |span| Span {
+                shared: several || span.start_ns < bio.queued_ns,
+                ..span.clone()
+            })
+        });
+        its.collect()
     }
 
     /// A bio with its requests and what was done below each.
@@ -206,6 +257,7 @@ impl Stacked {
         let mut spans = self.of_loop(request, images);
         if bio.pointer == request.pointer {
             spans.extend(self.handed_on.remove(&bio.generation).into_iter().flatten());
+            spans.extend(self.of_rounds(bio));
             if let Owner::Image(image) = bio.owner {
                 spans.extend(self.clones_of(bio, images.file_number(image)));
             }
