@@ -23,6 +23,7 @@ rw=randwrite
 bs=4k
 io_size=512k
 size=8m
+offset=1m
 iodepth=4
 [parity-whole]
 filename=/dev/$parity

@@ -78,6 +78,8 @@ pub(super) struct Stacked {
     loops: PointerMap<u64, Vec<(u64, Span)>>,
     files: PointerMap<u64, Vec<FileWork>>,
     paged: VecDeque<Paged>,
+    /// The last sync of a loop device's file that a thread began: the device, and when.
+    syncs: PointerMap<u32, (u32, u64)>,
     /// By the generation of the bio above.
     handed_on: PointerMap<u32, Vec<Span>>,
     /// By their numbers, which ascend.
@@ -112,6 +114,9 @@ impl Stacked {
         {
             self.hand_up(bio, above, images);
             return true;
+        }
+        if bio.empty_flush {
+            self.keep_flush(bio, images);
         }
         match bio.owner {
             Owner::Loop(_) if bio.origin != 0 => {
@@ -151,6 +156,17 @@ impl Stacked {
     pub(super) fn keep_journal(&mut self, bio: &BioSpan, images: &Images) {
         let devs: Vec<u32> = images.stacks.loops_on(bio.dev, bio.place()).collect();
         for dev in devs {
+            self.keep_paged(dev, bio, None, images);
+        }
+    }
+
+    /// A flush that a thread sends within its sync of a loop device's file. Kernels do not say when all of them end, but the loop
+    /// device's own flush ends right then.
+    fn keep_flush(&mut self, bio: &BioSpan, images: &Images) {
+        if let Some((dev, since_ns)) = self.syncs.get(&bio.tid).copied()
+            && bio.queued_ns >= since_ns
+            && images.stacks.loops_on(bio.dev, None).any(|it| it == dev)
+        {
             self.keep_paged(dev, bio, None, images);
         }
     }
@@ -358,8 +374,23 @@ impl Stacked {
         paged.map(|paged| paged.tree.clone()).collect()
     }
 
-    /// Direct I/O on the file of a loop device begins or ends.
+    fn sync_begins(&mut self, event: &Event, images: &Images) {
+        if self.syncs.len() >= MAX_THREADS && !self.syncs.contains_key(&event.tid) {
+            self.syncs.clear();
+        }
+        match images.loop_device(event) {
+            Some(dev) => self.syncs.insert(event.tid, (dev, event.ts_ns)),
+            // Of another file.
+            None => self.syncs.remove(&event.tid),
+        };
+    }
+
+    /// Direct I/O on the file of a loop device begins or ends, or a sync of it begins.
     pub(super) fn file_event(&mut self, kind: Kind, event: &Event, images: &Images) {
+        if kind == Kind::SyncEnter {
+            self.sync_begins(event, images);
+            return;
+        }
         if !matches!(kind, Kind::DioBegin | Kind::DioComplete)
             || event.origin == 0
             || images.loop_device(event).is_none()
