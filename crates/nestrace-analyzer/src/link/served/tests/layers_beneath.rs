@@ -202,7 +202,7 @@ fn all_of_a_stripe_with_parity_belongs_to_the_write() {
 
 #[test]
 fn a_block_of_other_data_that_is_read_for_the_parity_belongs_to_the_write() {
-    // Of three members the other data is read, which nobody asked for. Beside it another bio reads in the same stripe.
+    // Of three members the other data is read, at a place that no bio names. Another bio reads in the same stripe.
     assert_eq!(
         below(
             &stacked("md", "raid5", 9),
