@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Of a bundle, and of all of them.
 const LARGEST: u64 = 1 << 20;
-const LARGEST_IN_ALL: u64 = 15 << 20;
+const LARGEST_IN_ALL: u64 = 18 << 20;
 /// It fires where no other rule does, so on other rules' controls it is right.
 const NOTHING: &str = "nothing-to-gain";
 /// A rule that is right on these controls, which sync after each change: of `metadata-alone`, the flushes of 50 commits of
@@ -27,17 +27,14 @@ const RIGHT_THERE: (&str, [&str; 5]) = (
     ],
 );
 
-/// Rules that have no recordings yet: dm and md are in no kernel that the fixtures' host has, and a processor is shared as
-/// other programs want it.
+/// Rules that have no recordings yet: dm and md are in no kernel that the fixtures' host has, and a translated guest never asks
+/// for as much as a thread of QEMU can do.
 const RECORDINGS_TO_COME: &[&str] = &[
-    "cpu-starved",
     "crypt-queue",
     "iothread-saturated",
     "raid-partial-stripe",
     "resync-beside",
-    "stacked-journals",
     "thin-allocation",
-    "vcpu-not-running",
 ];
 
 /// A rule and its recordings.

@@ -1,7 +1,6 @@
 //! Where the processor was: what the threads of a QEMU waited for one is what the kernel's own count says, the rules about
 //! processors fire where they are short, and are silent where they are not.
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -15,6 +14,7 @@ use serde_json::Value;
 use xtask::case::{Case, Report};
 
 use super::Scenario;
+use super::busy::{BusyLoop, pin};
 use super::context::LiveContext;
 use super::stage::{manifest, monotonic_ns};
 use super::with_agents::recording::{boot_with, wait_live};
@@ -78,43 +78,6 @@ fn in_one_thread(image: &str) -> Vec<String> {
         "-device",
         r#"{"driver":"virtio-blk-pci","id":"disk-a","serial":"disk-a","drive":"disk-a-format","num-queues":2,"iothread":"io0"}"#,
     ])
-}
-
-/// A loop that keeps a processor busy until it is dropped.
-struct BusyLoop(Child);
-
-impl BusyLoop {
-    fn on(processor: u32) -> anyhow::Result<Self> {
-        let child = Command::new("taskset")
-            .args([
-                "-c",
-                &processor.to_string(),
-                "sh",
-                "-c",
-                "while :; do :; done",
-            ])
-            .stdin(Stdio::null())
-            .spawn()
-            .context("start a busy loop")?;
-        Ok(Self(child))
-    }
-}
-
-impl Drop for BusyLoop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn pin(pid: u32, processors: &str) -> anyhow::Result<()> {
-    let status = Command::new("taskset")
-        .args(["-a", "-p", "-c", processors, &pid.to_string()])
-        .stdout(Stdio::null())
-        .status()
-        .context("pin QEMU's threads")?;
-    ensure!(status.success(), "pin QEMU's threads: {status}");
-    Ok(())
 }
 
 /// What the kernel says of each thread: time on a processor and time that it waited for one, nanoseconds.

@@ -3,6 +3,7 @@
 //! [`recipes`] says how each is made, [`rules`] which rule it is for. Bundles and what the analysis found
 //! in them are kept in `fixtures/findings`; a test of the command holds the rules to them without a guest.
 
+mod host_guest;
 mod index;
 pub mod limits;
 mod recipes;
@@ -20,7 +21,7 @@ use xtask::progress::Progress;
 use crate::context::LiveContext;
 use index::{Index, Made};
 use recipes::Recipe;
-use rules::RULES;
+use rules::{RULES, TO_COME};
 use stage::Stage;
 
 /// Of a bundle.
@@ -50,6 +51,9 @@ pub struct FixturesArgs {
     /// Makes none: looks anew at those that are there
     #[arg(long)]
     judge: bool,
+    /// Is in a guest that plays the host's role
+    #[arg(long, hide = true)]
+    inside_guest: bool,
     /// Records with this nestrace instead of building one
     #[arg(long, value_name = "PROGRAM")]
     nestrace: Option<PathBuf>,
@@ -80,6 +84,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
         folder: &folder,
         seed,
         keep: !args.check,
+        inside_guest: args.inside_guest,
     };
     if args.judge {
         work.look_again(&wanted, &mut index)?;
@@ -91,13 +96,23 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
             made.len(),
             missing.len()
         ));
+        let elsewhere = |recipe: &&Recipe| recipe.host.devices.is_some() && !args.inside_guest;
+        let (elsewhere, here): (Vec<_>, Vec<_>) = missing.into_iter().partition(elsewhere);
+        if !elsewhere.is_empty() {
+            let check: &[&str] = if args.check { &["--check"] } else { &[] };
+            host_guest::record(&ctx, &elsewhere, &folder, check)?;
+            index = Index::read(&folder.join(name))?;
+        }
         let same_guest = |a: &&Recipe, b: &&Recipe| a.guest_kernel == b.guest_kernel;
-        let guests = missing.chunk_by(same_guest);
+        let guests = here.chunk_by(same_guest);
         for recipes in guests.flat_map(|recipes| recipes.chunks(DISKS_PER_GUEST)) {
             work.make(recipes, &mut index)?;
         }
     }
-    let wrong = index.judge(RULES);
+    let wrong = [RULES, TO_COME]
+        .into_iter()
+        .flat_map(|rules| index.judge(rules));
+    let wrong: Vec<String> = wrong.collect();
     for line in &wrong {
         println!("wrong: {line}");
     }
@@ -111,7 +126,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
 
 /// The recipes that `--only` names, by themselves or by their rule.
 fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
-    let rule = |id: &str| RULES.iter().find(|rule| rule.id == id);
+    let rule = |id: &str| RULES.iter().chain(TO_COME).find(|rule| rule.id == id);
     let mut names = Vec::new();
     for id in only {
         match rule(id) {
@@ -124,7 +139,15 @@ fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
         ensure!(known, "find a rule or recording called {name}");
     }
     let mut wanted = recipes::all();
-    wanted.retain(|recipe| names.is_empty() || names.contains(&recipe.name));
+    let kept = |name: &str| {
+        RULES
+            .iter()
+            .any(|it| it.positive == name || it.control == name)
+    };
+    wanted.retain(|recipe| match names.as_slice() {
+        [] => kept(recipe.name),
+        names => names.contains(&recipe.name),
+    });
     Ok(wanted)
 }
 
@@ -135,6 +158,7 @@ struct Work<'a> {
     seed: u32,
     /// Whether bundles stay, or their figures alone.
     keep: bool,
+    inside_guest: bool,
 }
 
 impl Work<'_> {
@@ -156,7 +180,7 @@ impl Work<'_> {
     fn make(&self, recipes: &[&'static Recipe], index: &mut Index) -> anyhow::Result<()> {
         let progress = &self.ctx.progress;
         progress.say(&format!("a guest with {} disks", recipes.len()));
-        let stage = Stage::boot(self.ctx, recipes)?;
+        let stage = Stage::boot(self.ctx, recipes, self.inside_guest)?;
         progress.say("the guest is up");
         for recipe in recipes {
             interrupt::check()?;

@@ -165,9 +165,9 @@ fn sums(
     }
     let expected = match name {
         // Through the page cache a write ends there; a read of what was never written needs no device.
-        "cached" | "direct" => 1,
-        // A stripe's or a volume's I/O that could be another bio's is not linked.
-        "parity" | "thin" => bios * 9 / 10,
+        "cached" => 1,
+        // A volume's I/O that could be another bio's is not linked.
+        "thin" => bios * 9 / 10,
         _ => bios,
     };
     case.holds(

@@ -124,6 +124,7 @@ impl Analyzer {
         let guest_pids = qemu_pids(topology);
         let device_name = |dev: u32| device_name(topology, dev);
         let mut devices = Vec::new();
+        let spans = self.block.gathered.spans.as_ref();
         for meter in self
             .block
             .gathered
@@ -132,6 +133,7 @@ impl Analyzer {
             .filter(|meter| meter.has_io())
         {
             let mut device = meter.finish(topology, end_ns, duration_ns);
+            device.stripes = spans.and_then(|spans| spans.stripes_of(meter.dev));
             if !meter.light {
                 device.users = Some(meter.users.finish(
                     &|image| self.images.names_of(image),

@@ -321,6 +321,7 @@ impl DeviceMeter {
             },
             users: None,
             files: None,
+            stripes: None,
             unlinked: self.unlinked.by_reason(),
             check: (!self.light).then_some(self.check),
             stats,

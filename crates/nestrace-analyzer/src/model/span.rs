@@ -103,22 +103,32 @@ impl BioSpan {
     pub(crate) fn place(&self) -> Option<u64> {
         (!self.empty_flush).then_some(self.offset)
     }
+
+    /// It, as the one that others are made for.
+    pub(crate) const fn as_parent(&self) -> Parent {
+        Parent {
+            generation: self.generation,
+            queued_ns: self.queued_ns,
+            tid: self.tid,
+        }
+    }
 }
 
 /// A bio of a stacked device (dm, md) that was handed on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Above {
-    /// It, by the number of its life; several where they share the work (a stripe of RAID5); none where it is not certain.
+    /// It, by the number of its life; several where they write one block of RAID5; none where it is not certain.
     pub bios: Vec<Parent>,
     /// What all bios of one stripe of RAID4, 5 or 6 have in common; 0 elsewhere.
     pub stripe: u64,
+    /// Number of the write of a stripe of RAID4, 5 or 6 that it is work for; 0 elsewhere, and of a read for a bio that reads.
+    pub round: u64,
 }
 
 /// A bio that one below was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub generation: u32,
-    pub operation: Operation,
     pub queued_ns: u64,
     /// The thread that queued it.
     pub tid: u32,

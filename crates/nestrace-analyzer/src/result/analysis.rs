@@ -47,7 +47,7 @@ pub use clock::{Clock, ClockMethod, ClockPiece, ErrorBound};
 pub use cpu::{CpuTime, QemuThread, QemuThreads, RanInstead, SegmentCpu};
 pub use device::{
     ByOperation, Bytes, Check, Counts, Device, GuestFile, Latency, Missed, QueueDepth, Seek, Seeks,
-    User, UserKind,
+    StripeIo, User, UserKind,
 };
 pub use figures::{Address, DepthSlot, DeviceFigures, LatencySlot, TimePiece};
 pub use finding::{Evidence, Finding, Severity, Unjudged};

@@ -83,7 +83,8 @@ impl Machine {
         spec.memory_mib = MEMORY_MIB;
         spec.disks = disks(role, folder.path())?;
         spec.files = files(&ctx.nestrace, role, folder.path())?;
-        spec.files.extend(modules(role, &kernel, folder.path())?);
+        spec.files
+            .extend(modules(role.modules, &kernel, folder.path())?);
         let arguments = role.extra_arguments.iter().copied();
         spec.extra_arguments = arguments.map(str::to_owned).collect();
         ctx.progress.say(&format!("booting {}", kernel.release));
@@ -215,14 +216,14 @@ fn files(
 }
 
 /// Modules with what they need, where `load` of the guest looks for them.
-fn modules(
-    role: &Role<'_>,
+pub fn modules(
+    names: &[&str],
     kernel: &KernelImage,
     folder: &Path,
 ) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let modules = KernelModules::read(&kernel.modules).context("read the list of modules")?;
     let mut files = BTreeMap::new();
-    for name in role.modules {
+    for name in names {
         let mut order = String::new();
         for file in modules.load_order(name)? {
             let place = format!("/lib/modules/{file}");

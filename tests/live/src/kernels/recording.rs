@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use nestrace_blktrace::{Reader, Trace};
+use nestrace_blktrace::{Notify, Reader, Trace};
 use nestrace_rig::block_stat::BlockStat;
 use nestrace_rig::recorder;
 use nestrace_trace::{Event, Manifest, bundle};
@@ -30,6 +30,8 @@ pub struct Recording {
     manifest: Manifest,
     events: Vec<Event>,
     traces: Vec<Trace>,
+    /// What drivers said in blktrace: device number and text.
+    messages: Vec<(u32, String)>,
     analysis: Value,
     stats: BTreeMap<String, BlockStat>,
     /// From the start of nestrace to the start of its command.
@@ -65,6 +67,7 @@ impl Recording {
         let live_ns = manifest.live_mono_ns..=manifest.end_mono_ns;
         let mut traces = read_traces(&folder.join("blktrace"))?;
         // blktrace begins before nestrace and ends after it.
+        let messages = traces.iter().filter_map(message).collect();
         traces.retain(|trace| trace.action().is_some() && live_ns.contains(&trace.time_ns));
         Ok(Self {
             events: host_events(&bundle)?,
@@ -74,6 +77,7 @@ impl Recording {
             bundle: folder,
             manifest,
             traces,
+            messages,
         })
     }
 
@@ -105,6 +109,12 @@ impl Recording {
         &self.traces
     }
 
+    /// What the driver of a device said in blktrace, in the order of time.
+    pub fn messages(&self, dev: u32) -> Vec<&str> {
+        let its = self.messages.iter().filter(|(device, _)| *device == dev);
+        its.map(|(_, text)| text.as_str()).collect()
+    }
+
     /// The JSON of `analyze`.
     pub fn analysis(&self) -> &Value {
         &self.analysis
@@ -117,6 +127,13 @@ impl Recording {
             .copied()
             .with_context(|| format!("find the counts of {device}"))
     }
+}
+
+/// The text of a message, with the device.
+fn message(trace: &Trace) -> Option<(u32, String)> {
+    let text = (trace.notify() == Some(Notify::Message)).then_some(&trace.payload)?;
+    let text = String::from_utf8_lossy(text);
+    Some((trace.device, text.trim_end_matches('\0').to_owned()))
 }
 
 /// A bundle's manifest.

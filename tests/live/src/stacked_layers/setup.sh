@@ -61,7 +61,8 @@ thin=$(echo "0 65536 thin /dev/$pool 0" | mapped thin)
 mkfs.xfs -q -K /dev/$files
 mkdir -p /mnt/files
 mount -t xfs -o noatime /dev/$files /mnt/files
-fallocate -l 33554432 /mnt/files/direct.img
+# Written in full: a read of what was never written needs no device.
+dd if=/dev/zero of=/mnt/files/direct.img bs=1M count=32 conv=fsync 2> /dev/null
 fallocate -l 33554432 /mnt/files/cached.img
 direct=$(/usr/bin/losetup --find --show --direct-io=on /mnt/files/direct.img)
 cached=$(/usr/bin/losetup --find --show /mnt/files/cached.img)

@@ -4,9 +4,8 @@
 //! above is the one in flight on that device that covers that place; of an empty flush the only one in flight, or the only one
 //! of the same thread. Where that is not one bio, the link is not certain and there is none.
 //!
-//! RAID4, 5 and 6 work in stripes: a data block has its place in the array, the block of parity has none (sector 0,
-//! `raid5_compute_blocknr()`). All bios of a stripe have the same `bi_private`; a bio that waits for one block of a stripe waits
-//! for the stripe.
+//! RAID4, 5 and 6 work in stripes ([`Stripes`]): a data block has its place in the array, a block of parity has none (sector 0,
+//! `raid5_compute_blocknr()`). A read for a bio that reads is that bio's; all else of a stripe is work for its write.
 
 use nestrace_abi::flags;
 use nestrace_trace::Event;
@@ -15,12 +14,14 @@ use crate::model::operation::Operation;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{Above, BioSpan, Parent};
 
+use super::stripes::Stripes;
+
 /// Bios of stacked devices in flight at once; of more the oldest are not followed down.
 const MAX_ON_STACKED: usize = 1 << 13;
-/// Bios between their remap and their Q, and stripes. More are not under way.
+/// Bios between their remap and their Q. More are not under way.
 const MAX_UNDER_WAY: usize = 1 << 14;
-/// Bios that wait for one stripe.
-const MAX_OF_STRIPE: usize = 64;
+/// Bios with data in one block of a stripe.
+const MAX_OF_BLOCK: usize = 64;
 
 /// A bio between its remap and its Q.
 #[derive(Debug)]
@@ -28,9 +29,7 @@ struct Remapped {
     /// The device below, as the bio names it after the remap.
     dev: u32,
     bytes: u64,
-    parents: Vec<Parent>,
-    /// `bi_private`; 0 if it is of no stripe.
-    stripe: u64,
+    above: Above,
 }
 
 /// What dm and md hand on.
@@ -40,8 +39,7 @@ pub(super) struct HandedOn {
     above: Vec<u32>,
     /// By address.
     remapped: PointerMap<u64, Remapped>,
-    /// The bios that wait for a stripe, by `bi_private`.
-    stripes: PointerMap<u64, Vec<Parent>>,
+    pub(super) stripes: Stripes,
 }
 
 impl HandedOn {
@@ -60,71 +58,88 @@ impl HandedOn {
     ) {
         self.above
             .retain(|generation| open.contains_key(generation));
-        let stripe = if of_stripes { event.related } else { 0 };
-        // A block of parity has no place in the array.
-        let placed = !of_stripes || event.former_offset() != 0;
-        let parents = if placed {
-            self.parents(event, of_stripes, open)
+        let above = if of_stripes {
+            self.of_stripe(event, open)
         } else {
-            Vec::new()
-        };
-        if stripe != 0 {
-            if self.stripes.len() >= MAX_UNDER_WAY {
-                self.stripes.clear();
+            Above {
+                bios: self.parents(event, open),
+                ..Above::default()
             }
-            let waiting = self.stripes.entry(stripe).or_default();
-            waiting.retain(|parent| open.contains_key(&parent.generation));
-            let new = parents.iter().filter(|parent| !waiting.contains(parent));
-            let new: Vec<Parent> = new.copied().collect();
-            waiting.extend(new.into_iter().take(MAX_OF_STRIPE));
-        }
+        };
         if self.remapped.len() >= MAX_UNDER_WAY {
             self.remapped.clear();
         }
         let remapped = Remapped {
             dev: event.dev,
             bytes: event.bytes,
-            parents,
-            stripe,
+            above,
         };
         self.remapped.insert(event.object, remapped);
     }
 
-    /// The bios above that a remap is of.
-    fn parents(
-        &self,
-        event: &Event,
-        of_stripes: bool,
-        open: &PointerMap<u32, BioSpan>,
-    ) -> Vec<Parent> {
-        let (dev, place) = (event.former_dev(), event.former_offset());
+    /// Bios of the device above that a remap may be of.
+    fn candidates<'a>(
+        &'a self,
+        event: &'a Event,
+        open: &'a PointerMap<u32, BioSpan>,
+    ) -> impl Iterator<Item = &'a BioSpan> {
+        let spans = self.above.iter().filter_map(|it| open.get(it));
+        spans.filter(|span| span.dev == event.former_dev())
+    }
+
+    /// The bios above that a remap of a stripe is of. Several bios may write one block; of several that read it, one alone may
+    /// have asked for this read.
+    fn of_stripe(&mut self, event: &Event, open: &PointerMap<u32, BioSpan>) -> Above {
+        let operation = Operation::of(event.op());
+        let is_read = operation == Operation::Read;
+        let from = event.former_offset();
+        let to = from.saturating_add(event.bytes);
+        let overlaps = |span: &&BioSpan| {
+            !span.empty_flush
+                && span.operation == operation
+                && span.offset < to
+                && span.offset.saturating_add(span.bytes) > from
+        };
+        // A block of parity has no place in the array.
+        let candidates = self.candidates(event, open).filter(|_| from != 0);
+        let spans: Vec<&BioSpan> = candidates.filter(overlaps).take(MAX_OF_BLOCK).collect();
+        let asks = |span: &&&BioSpan| span.pointer == event.related;
+        let bios = match spans.as_slice() {
+            several @ [_, _, ..] if is_read => several.iter().find(asks).into_iter().collect(),
+            several => several.iter().collect::<Vec<_>>(),
+        };
+        let bios: Vec<Parent> = bios.into_iter().map(|span| span.as_parent()).collect();
+        let for_reader = is_read && !spans.is_empty();
+        let round = if event.related == 0 || for_reader {
+            0
+        } else {
+            self.stripes.remapped(event, !spans.is_empty())
+        };
+        Above {
+            bios,
+            stripe: event.related,
+            round,
+        }
+    }
+
+    /// The bio above that a remap is of.
+    fn parents(&self, event: &Event, open: &PointerMap<u32, BioSpan>) -> Vec<Parent> {
+        let place = event.former_offset();
         let is_flush = event.bytes == 0;
+        let operation = Operation::of(event.op());
         let holds = |span: &&BioSpan| {
             let end = span.offset.saturating_add(span.bytes);
-            span.dev == dev
-                && match is_flush {
-                    true => span.empty_flush || span.flags & flags::PREFLUSH != 0,
-                    false => !span.empty_flush && (span.offset..end).contains(&place),
+            match is_flush {
+                true => span.empty_flush || span.flags & flags::PREFLUSH != 0,
+                false => {
+                    !span.empty_flush
+                        && span.operation == operation
+                        && (span.offset..end).contains(&place)
                 }
+            }
         };
-        let spans = || {
-            self.above
-                .iter()
-                .filter_map(|it| open.get(it))
-                .filter(holds)
-        };
-        let parent = |span: &BioSpan| Parent {
-            generation: span.generation,
-            operation: span.operation,
-            queued_ns: span.queued_ns,
-            tid: span.tid,
-        };
-        if of_stripes {
-            return spans().take(MAX_OF_STRIPE).map(parent).collect();
-        }
-        let operation = Operation::of(event.op());
-        let alike = spans().filter(|span| is_flush || span.operation == operation);
-        let alike: Vec<Parent> = alike.map(parent).collect();
+        let alike = self.candidates(event, open).filter(holds);
+        let alike: Vec<Parent> = alike.map(BioSpan::as_parent).collect();
         match alike.as_slice() {
             [_] => alike,
             several if is_flush => {
@@ -150,26 +165,20 @@ impl HandedOn {
         if remapped.dev != event.dev || remapped.bytes != event.bytes {
             return None;
         }
-        let mut bios = remapped.parents;
-        bios.retain(|parent| open.contains_key(&parent.generation));
-        Some(Above {
-            bios,
-            stripe: remapped.stripe,
-        })
+        let mut above = remapped.above;
+        above
+            .bios
+            .retain(|parent| open.contains_key(&parent.generation));
+        Some(above)
     }
 
-    /// A bio has ended: adds those above that came to its stripe since.
-    pub(super) fn ended(&self, span: &mut BioSpan, open: &PointerMap<u32, BioSpan>) {
-        let Some(above) = span.above.as_mut().filter(|above| above.stripe != 0) else {
-            return;
-        };
-        let waiting = self.stripes.get(&above.stripe).into_iter().flatten();
-        let before =
-            |it: &&Parent| it.queued_ns <= span.queued_ns && open.contains_key(&it.generation);
-        for parent in waiting.filter(before) {
-            if !above.bios.contains(parent) {
-                above.bios.push(*parent);
-            }
+    /// A bio has ended.
+    pub(super) fn ended(&mut self, span: &BioSpan) {
+        if let Some(above) = &span.above
+            && above.round != 0
+            && span.operation != Operation::Read
+        {
+            self.stripes.written(above.stripe, above.round);
         }
     }
 }

@@ -22,6 +22,7 @@ mod light;
 mod observer;
 mod requests;
 mod spans;
+mod stripes;
 mod without_requests;
 
 use nestrace_abi::{Kind, flags};

@@ -22,6 +22,7 @@ use super::handed_on::HandedOn;
 use crate::model::owner::Owner;
 use crate::model::pointer::PointerMap;
 use crate::model::span::{BioSpan, RequestSpan};
+use crate::result::analysis::StripeIo;
 
 /// Ended flushes remembered for a device: enough to see that several could be the one, and to find that of one hardware
 /// queue behind those of the others.
@@ -52,6 +53,11 @@ impl BlockSpans {
     #[inline(never)]
     pub(super) fn remapped(&mut self, event: &Event, of_stripes: bool) {
         self.handed_on.remapped(event, of_stripes, &self.open);
+    }
+
+    /// What an array with parity did in its stripes.
+    pub(crate) fn stripes_of(&self, dev: u32) -> Option<StripeIo> {
+        self.handed_on.stripes.of_array(dev)
     }
 
     /// A bio of a device that hands it on.
@@ -273,7 +279,7 @@ impl BlockSpans {
                 .retain(|request| known.insert(request.serial, ()).is_none());
         }
         span.requests.sort_by_key(|request| request.issued_ns);
-        self.handed_on.ended(&mut span, &self.open);
+        self.handed_on.ended(&span);
         self.bios.push(span);
     }
 

@@ -42,8 +42,8 @@ fn named(device: &manifest::Device) -> &str {
 }
 
 pub(super) fn raid_partial_stripe(subject: &Subject<'_>) -> Judgement {
-    let mut stack = subject.stack.iter().map(|(about, _)| *about);
-    let Some(array) = stack.find(|device| has_parity(device)) else {
+    let mut stack = subject.stack.iter();
+    let Some((array, device)) = stack.find(|(about, _)| has_parity(about)) else {
         return Ok(None);
     };
     let chains = subject.followed()?;
@@ -52,6 +52,7 @@ pub(super) fn raid_partial_stripe(subject: &Subject<'_>) -> Judgement {
         return Ok(None);
     }
     let name = named(array);
+    let stripes = device.and_then(|device| device.stripes).unwrap_or_default();
     Case {
         title: format!(
             "writes wait for reads of {name} for {} of the latency",
@@ -59,9 +60,12 @@ pub(super) fn raid_partial_stripe(subject: &Subject<'_>) -> Judgement {
         ),
         explanation: format!(
             "{name} is a {}. A write of less than a stripe first reads old data or parity, and only then writes data and \
-             parity: {} of each request on average.",
+             parity: {} of each request on average. {} of {} writes of a stripe were such ones; for them it read {} blocks.",
             array.driver,
-            part(chains, share)
+            part(chains, share),
+            stripes.partial_writes,
+            stripes.writes,
+            stripes.extra_reads
         ),
         advice: vec![
             String::from(
@@ -77,6 +81,10 @@ pub(super) fn raid_partial_stripe(subject: &Subject<'_>) -> Judgement {
             ("array", array.name.as_str().into()),
             ("level", array.driver.as_str().into()),
             ("read_modify_write_share", share.into()),
+            ("stripe_writes", stripes.writes.into()),
+            ("partial_writes", stripes.partial_writes.into()),
+            ("extra_read_bytes", stripes.extra_read_bytes.into()),
+            ("parity_write_bytes", stripes.parity_write_bytes.into()),
         ]
         .into(),
         share,

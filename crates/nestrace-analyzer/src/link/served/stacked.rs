@@ -8,7 +8,7 @@
 //! A driver's thread does I/O of its own before it hands a bio on: thin's mappings, md's bitmap. What the thread did between
 //! the bio's Q and that of the one below, the bio waited for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use nestrace_abi::{Kind, flags};
 use nestrace_trace::Event;
@@ -25,6 +25,8 @@ use crate::model::span::{Above, Below, BioSpan, HostBio, Layer, RequestSpan, Spa
 const MAX_WAITING: usize = 1 << 14;
 /// Merged requests remembered: their bios end right after each other.
 const MAX_GIVEN: usize = 64;
+/// Writes of stripes whose bios are kept.
+const MAX_ROUNDS: usize = 1 << 13;
 /// Bios of files of loop devices, and flushes of md, that ended last.
 const MAX_RECENT: usize = 1 << 10;
 /// Threads of drivers, and what each did last; pieces of direct I/O of one request.
@@ -51,6 +53,14 @@ struct FileWork {
     end_ns: Option<u64>,
 }
 
+/// A write of a stripe of RAID4, 5 or 6.
+#[derive(Debug, Default)]
+struct Round {
+    /// Generations of the bios whose data it has.
+    parents: Vec<u32>,
+    bios: Vec<Span>,
+}
+
 /// A bio of the file of a loop device, through the page cache.
 #[derive(Debug)]
 struct Paged {
@@ -68,8 +78,14 @@ pub(super) struct Stacked {
     loops: PointerMap<u64, Vec<(u64, Span)>>,
     files: PointerMap<u64, Vec<FileWork>>,
     paged: VecDeque<Paged>,
+    /// The last sync of a loop device's file that a thread began: the device, and when.
+    syncs: PointerMap<u32, (u32, u64)>,
     /// By the generation of the bio above.
     handed_on: PointerMap<u32, Vec<Span>>,
+    /// By their numbers, which ascend.
+    rounds: BTreeMap<u64, Round>,
+    /// The rounds of a bio above, by its generation.
+    in_rounds: PointerMap<u32, Vec<u64>>,
     clones: VecDeque<Lower>,
     /// What drivers' threads did for themselves.
     own: PointerMap<u32, VecDeque<Span>>,
@@ -94,10 +110,13 @@ impl Stacked {
     /// Keeps a bio of a lower device for the one above it. Says whether it is of no other use.
     pub(super) fn keep(&mut self, bio: &BioSpan, images: &Images) -> bool {
         if let Some(above) = &bio.above
-            && !above.bios.is_empty()
+            && !(above.bios.is_empty() && above.round == 0)
         {
             self.hand_up(bio, above, images);
             return true;
+        }
+        if bio.empty_flush {
+            self.keep_flush(bio, images);
         }
         match bio.owner {
             Owner::Loop(_) if bio.origin != 0 => {
@@ -141,6 +160,17 @@ impl Stacked {
         }
     }
 
+    /// A flush that a thread sends within its sync of a loop device's file. Kernels do not say when all of them end, but the loop
+    /// device's own flush ends right then.
+    fn keep_flush(&mut self, bio: &BioSpan, images: &Images) {
+        if let Some((dev, since_ns)) = self.syncs.get(&bio.tid).copied()
+            && bio.queued_ns >= since_ns
+            && images.stacks.loops_on(bio.dev, None).any(|it| it == dev)
+        {
+            self.keep_paged(dev, bio, None, images);
+        }
+    }
+
     fn keep_paged(&mut self, dev: u32, bio: &BioSpan, range: Option<(u64, u64)>, images: &Images) {
         let mut tree = self.tree(bio, false, images).span;
         tree.shared = true;
@@ -173,7 +203,6 @@ impl Stacked {
     /// Gives a bio to those that it was made for.
     fn hand_up(&mut self, bio: &BioSpan, above: &Above, images: &Images) {
         let mut tree = self.tree(bio, false, images).span;
-        tree.shared |= above.bios.len() > 1;
         for parent in &above.bios {
             if self.handed_on.len() >= MAX_WAITING {
                 self.handed_on.clear();
@@ -186,12 +215,50 @@ impl Stacked {
                     waiting.push(own.clone());
                 }
             }
-            let mut tree = tree.clone();
-            if (parent.operation, bio.operation) == (Operation::Write, Operation::Read) {
+            if above.round == 0 {
+                waiting.push(tree.clone());
+            }
+        }
+        if above.round != 0 {
+            if bio.operation == Operation::Read {
                 tree.what = What::ReadModifyWrite;
             }
-            waiting.push(tree);
+            self.keep_of_round(above, tree);
         }
+    }
+
+    fn keep_of_round(&mut self, above: &Above, tree: Span) {
+        if self.in_rounds.len() >= MAX_WAITING {
+            self.in_rounds.clear();
+        }
+        let round = self.rounds.entry(above.round).or_default();
+        round.bios.push(tree);
+        for parent in &above.bios {
+            if !round.parents.contains(&parent.generation) {
+                round.parents.push(parent.generation);
+                let rounds = self.in_rounds.entry(parent.generation).or_default();
+                rounds.push(above.round);
+            }
+        }
+        if self.rounds.len() > MAX_ROUNDS {
+            self.rounds.pop_first();
+        }
+    }
+
+    /// All bios of the stripes that a bio wrote to. They have ended: md waits for the last of them.
+    fn of_rounds(&mut self, bio: &BioSpan) -> Vec<Span> {
+        let numbers = self.in_rounds.remove(&bio.generation).unwrap_or_default();
+        let rounds = numbers.iter().filter_map(|number| self.rounds.get(number));
+        let meanwhile = |span: &&Span| (bio.queued_ns..=bio.ended_ns).contains(&span.end_ns);
+        let its = rounds.flat_map(|round| {
+            let several = round.parents.len() > 1;
+            let bios = round.bios.iter().filter(meanwhile);
+            bios.map(move |span| Span {
+                shared: several || span.start_ns < bio.queued_ns,
+                ..span.clone()
+            })
+        });
+        its.collect()
     }
 
     /// A bio with its requests and what was done below each.
@@ -206,6 +273,7 @@ impl Stacked {
         let mut spans = self.of_loop(request, images);
         if bio.pointer == request.pointer {
             spans.extend(self.handed_on.remove(&bio.generation).into_iter().flatten());
+            spans.extend(self.of_rounds(bio));
             if let Owner::Image(image) = bio.owner {
                 spans.extend(self.clones_of(bio, images.file_number(image)));
             }
@@ -306,8 +374,23 @@ impl Stacked {
         paged.map(|paged| paged.tree.clone()).collect()
     }
 
-    /// Direct I/O on the file of a loop device begins or ends.
+    fn sync_begins(&mut self, event: &Event, images: &Images) {
+        if self.syncs.len() >= MAX_THREADS && !self.syncs.contains_key(&event.tid) {
+            self.syncs.clear();
+        }
+        match images.loop_device(event) {
+            Some(dev) => self.syncs.insert(event.tid, (dev, event.ts_ns)),
+            // Of another file.
+            None => self.syncs.remove(&event.tid),
+        };
+    }
+
+    /// Direct I/O on the file of a loop device begins or ends, or a sync of it begins.
     pub(super) fn file_event(&mut self, kind: Kind, event: &Event, images: &Images) {
+        if kind == Kind::SyncEnter {
+            self.sync_begins(event, images);
+            return;
+        }
         if !matches!(kind, Kind::DioBegin | Kind::DioComplete)
             || event.origin == 0
             || images.loop_device(event).is_none()

@@ -50,6 +50,8 @@ pub struct Device {
     /// Of a guest's disk: the files whose data it was, most time first, 32 at most; empty where nothing tells
     /// (blktrace), `None` on the host and of a light recording.
     pub files: Option<Vec<GuestFile>>,
+    /// Of an array with parity (RAID4, 5, 6): its work in stripes; `None` of other devices.
+    pub stripes: Option<StripeIo>,
     /// Events that named an object without a beginning, by reason.
     #[cfg_attr(feature = "schema", schemars(extend("propertyNames" = { "$ref": "#/$defs/UnlinkedReason" })))]
     pub unlinked: BTreeMap<UnlinkedReason, u64>,
@@ -60,6 +62,36 @@ pub struct Device {
     /// Curves and series for plots.
     #[serde(skip)]
     pub figures: DeviceFigures,
+}
+
+/// What an array with parity did to write. A stripe is a block of 4 KiB at the same place of each member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct StripeIo {
+    /// Writes of a stripe.
+    pub writes: u64,
+    /// Those of them before which blocks were read, because only a part of the stripe was to be written.
+    pub partial_writes: u64,
+    /// Blocks read for that, data and parity.
+    pub extra_reads: u64,
+    /// Bytes of these.
+    pub extra_read_bytes: u64,
+    /// Blocks of parity written.
+    pub parity_writes: u64,
+    /// Bytes of these.
+    pub parity_write_bytes: u64,
+}
+
+impl StripeIo {
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.writes += other.writes;
+        self.partial_writes += other.partial_writes;
+        self.extra_reads += other.extra_reads;
+        self.extra_read_bytes += other.extra_read_bytes;
+        self.parity_writes += other.parity_writes;
+        self.parity_write_bytes += other.parity_write_bytes;
+    }
 }
 
 /// Counts of a device; see "What counts as what" in `docs/json.md`.

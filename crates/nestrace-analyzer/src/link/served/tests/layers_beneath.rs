@@ -200,6 +200,78 @@ fn all_of_a_stripe_with_parity_belongs_to_the_write() {
     );
 }
 
+#[test]
+fn a_block_of_other_data_that_is_read_for_the_parity_belongs_to_the_write() {
+    // Of three members the other data is read, at a place that no bio names. Another bio reads in the same stripe.
+    assert_eq!(
+        below(
+            &stacked("md", "raid5", 9),
+            "112 Q b1 W 90112+4096 inode=12 of=7:0 sub=1 iocb=k1 origin=u1 dev=9:0
+             113 A d2 R 40960+4096 dev=8:16 of=9:0 at=155648 rel=0x5000 tid=60
+             114 Q d2 R 40960+4096 dev=8:16 tid=60
+             115 D r3 R 40960+4096 rel=d2 dev=8:16
+             116 Q b2 R 221184+4096 dev=9:0 tid=77
+             117 A d3 R 40960+4096 dev=8:0 of=9:0 at=221184 rel=0x5000 tid=60
+             118 Q d3 R 40960+4096 dev=8:0 tid=60
+             119 D r7 R 40960+4096 rel=d3 dev=8:0
+             120 C r3 R 40960+4096 dev=8:16
+             121 C r7 R 40960+4096 dev=8:0
+             122 BC b2 R 221184+4096 dev=9:0
+             130 A d1 W 40960+4096 dev=8:0 of=9:0 at=90112 rel=0x5000 tid=60
+             131 Q d1 W 40960+4096 dev=8:0 tid=60
+             132 D r5 W 40960+4096 rel=d1 dev=8:0
+             133 A p1 W 40960+4096 dev=8:32 of=9:0 at=0 rel=0x5000 tid=60
+             134 Q p1 W 40960+4096 dev=8:32 tid=60
+             135 D r6 W 40960+4096 rel=p1 dev=8:32
+             140 C r5 W 40960+4096 dev=8:0
+             141 C r6 W 40960+4096 dev=8:32
+             155 BC b1 W 90112+4096 dev=9:0"
+        ),
+        "bio Write 90112+4096 112-155 [request Write 90112+4096 112-155 [\
+         bio ReadModifyWrite 40960+4096 114-120 [request Read 40960+4096 115-120], \
+         bio Write 40960+4096 131-140 [request Write 40960+4096 132-140], \
+         bio Write 40960+4096 134-141 [request Write 40960+4096 135-141]]]"
+    );
+}
+
+#[test]
+fn a_stripe_that_takes_the_place_of_another_belongs_to_its_own_write() {
+    // The first bio has two stripes and waits for the second one's parity. The first stripe's place in md's cache is used again
+    // for one that another bio writes, and the first stripe itself is written again.
+    assert_eq!(
+        below(
+            &stacked("md", "raid5", 9),
+            "112 Q b1 W 90112+8192 inode=12 of=7:0 sub=1 iocb=k1 origin=u1 dev=9:0
+             113 A d1 W 40960+4096 dev=8:0 of=9:0 at=90112 rel=0x5000 tid=60
+             114 Q d1 W 40960+4096 dev=8:0 tid=60
+             115 D r1 W 40960+4096 rel=d1 dev=8:0
+             116 C r1 W 40960+4096 dev=8:0
+             117 A d2 W 45056+4096 dev=8:0 of=9:0 at=94208 rel=0x6000 tid=60
+             118 Q d2 W 45056+4096 dev=8:0 tid=60
+             119 D r2 W 45056+4096 rel=d2 dev=8:0
+             120 Q b2 W 155648+4096 dev=9:0 tid=77
+             121 A p1 R 40960+4096 dev=8:32 of=9:0 at=0 rel=0x5000 tid=60
+             122 Q p1 R 40960+4096 dev=8:32 tid=60
+             123 D r3 R 40960+4096 rel=p1 dev=8:32
+             124 C r3 R 40960+4096 dev=8:32
+             125 A d3 W 40960+4096 dev=8:16 of=9:0 at=155648 rel=0x5000 tid=60
+             126 Q d3 W 40960+4096 dev=8:16 tid=60
+             127 D r4 W 40960+4096 rel=d3 dev=8:16
+             128 C r4 W 40960+4096 dev=8:16
+             129 BC b2 W 155648+4096 dev=9:0
+             130 A p9 W 49152+4096 dev=8:32 of=9:0 at=0 rel=0x5000 tid=60
+             131 Q p9 W 49152+4096 dev=8:32 tid=60
+             132 D r5 W 49152+4096 rel=p9 dev=8:32
+             133 C r5 W 49152+4096 dev=8:32
+             140 C r2 W 45056+4096 dev=8:0
+             155 BC b1 W 90112+8192 dev=9:0"
+        ),
+        "bio Write 90112+8192 112-155 [request Write 90112+8192 112-155 [\
+         bio Write 40960+4096 114-116 [request Write 40960+4096 115-116], \
+         bio Write 45056+4096 118-140 [request Write 45056+4096 119-140]]]"
+    );
+}
+
 /// Times by segment of the only request.
 fn segments(topology: &Topology, events: &str) -> Vec<(SegmentKind, u64)> {
     let outcome = run(topology, &[], events);
