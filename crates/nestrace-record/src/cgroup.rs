@@ -30,6 +30,8 @@ struct Cgroup {
     name: String,
     folder: PathBuf,
     is_v2: bool,
+    /// The process is in it, not below it.
+    is_own: bool,
     has_freezer: bool,
     has_limits: bool,
 }
@@ -72,10 +74,11 @@ impl Hierarchies {
             else {
                 continue;
             };
-            found.extend(upwards(path).map(|cgroup| Cgroup {
+            found.extend(upwards(path).enumerate().map(|(above, cgroup)| Cgroup {
                 name: format!("/{}", cgroup.display()),
                 folder: mount.join(cgroup),
                 is_v2: controllers.is_empty(),
+                is_own: above == 0,
                 has_freezer,
                 has_limits,
             }));
@@ -183,7 +186,9 @@ impl LimitFiles {
     /// Opens what there is.
     pub(crate) fn open(hierarchies: &Hierarchies, pid: u32) -> Self {
         let mut files = Vec::new();
-        for cgroup in hierarchies.of(pid).into_iter().filter(|it| it.has_limits) {
+        // Limits of version 1 do not hold for cgroups below (`throtl_pd_init()`, in all kernels).
+        let holds = |it: &Cgroup| it.has_limits && (it.is_v2 || it.is_own);
+        for cgroup in hierarchies.of(pid).into_iter().filter(holds) {
             for (name, holds) in FILES {
                 if let Ok(file) = open(&cgroup.folder.join(name)) {
                     files.push((cgroup.name.clone(), holds, file));

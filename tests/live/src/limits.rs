@@ -30,9 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A disk on a file system of its own, with what its device's limits are and what the guest does on it.
 struct Limited {
     disk: &'static str,
-    /// The limit that it reaches, and how that is said; `None` where none is.
-    reached: Option<(u64, &'static str)>,
     bounds: Bounds,
+    words: &'static str,
     /// In QEMU's own cgroup, which is called `inner`.
     inner: Option<u64>,
     /// In the one above.
@@ -40,58 +39,71 @@ struct Limited {
     load: &'static str,
 }
 
+/// More than a guest does here.
+const UNREACHED: u64 = 1_000_000;
+
 /// Values that nothing has by chance.
 const DISKS: [Limited; 6] = [
     Limited {
         disk: "read-bytes",
-        reached: Some((2_097_169, "bytes read a second")),
         bounds: BYTES_READ,
-        inner: Some(2_097_169),
+        words: "bytes read a second",
+        inner: Some(1_048_583),
         outer: None,
         load: "--rw=randread --bs=16k",
     },
     Limited {
         disk: "write-bytes",
-        reached: Some((1_572_869, "bytes written a second")),
         bounds: BYTES_WRITTEN,
-        inner: None,
-        outer: Some(1_572_869),
+        words: "bytes written a second",
+        inner: Some(1_179_653),
+        outer: Some(1_048_589),
         load: "--rw=randwrite --bs=16k",
     },
     Limited {
         disk: "reads",
-        reached: Some((227, "reads a second")),
         bounds: READS,
-        inner: Some(227),
-        // The lower one counts.
-        outer: Some(907),
+        words: "reads a second",
+        inner: Some(83),
+        outer: Some(5_000_011),
         load: "--rw=randread --bs=4k",
     },
     Limited {
-        disk: "writes",
-        reached: Some((191, "writes a second")),
-        bounds: WRITES,
-        inner: Some(883),
-        outer: Some(191),
-        load: "--rw=randwrite --bs=4k",
-    },
-    Limited {
         disk: "mixed",
-        reached: Some((101, "writes a second")),
         bounds: WRITES,
-        inner: Some(101),
+        words: "writes a second",
+        inner: Some(61),
         outer: None,
-        load: "--rw=randrw --bs=4k",
+        load: "--rw=randrw --rwmixread=20 --bs=4k",
+    },
+    // Version 1 has no limit here.
+    Limited {
+        disk: "above-alone",
+        bounds: READS,
+        words: "reads a second",
+        inner: None,
+        outer: Some(71),
+        load: "--rw=randread --bs=4k --rate_iops=100",
     },
     Limited {
         disk: "far-above",
-        reached: None,
         bounds: READS,
+        words: "reads a second",
         inner: Some(4_000_037),
         outer: Some(8_000_009),
-        load: "--rw=randread --bs=4k --rate_iops=150",
+        load: "--rw=randread --bs=4k --rate_iops=100",
     },
 ];
+
+impl Limited {
+    /// The limit that the disk comes to, and whether it is the one of QEMU's own cgroup.
+    fn reached(&self, is_v1: bool) -> Option<(u64, bool)> {
+        let own = self.inner.map(|value| (value, true));
+        let above = self.outer.map(|value| (value, false));
+        let lowest = [own, above.filter(|_| !is_v1)].into_iter().flatten().min();
+        lowest.filter(|(value, _)| !matches!(self.bounds, READS | WRITES) || *value < UNREACHED)
+    }
+}
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     if ctx.wants("limits/cgroups") {
@@ -146,15 +158,17 @@ fn cgroups(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
             "{}: {} reads and {} writes in 4 s",
             about.disk, disk.reads, disk.writes
         ));
-        let is_inner = about
-            .inner
-            .is_some_and(|own| about.outer.is_none_or(|above| own < above));
-        let cgroup = if is_inner { inner.name() } else { outer.name() };
-        let place = format!(
-            "blkio.throttle of the cgroup {cgroup} for {}",
-            host.device()
-        );
-        look(case, &measured, about, &place)?;
+        let reached = about.reached(inner.is_v1).map(|(value, is_own)| {
+            let cgroup = if is_own { inner.name() } else { outer.name() };
+            let file = if inner.is_v1 {
+                "blkio.throttle"
+            } else {
+                "io.max"
+            };
+            let place = format!("{file} of the cgroup {cgroup} for {}", host.device());
+            (value, place)
+        });
+        look(case, &measured, about, reached)?;
     }
     ctx.discard(&measured.bundle);
     Ok(())
@@ -165,7 +179,7 @@ fn look(
     case: &mut Case,
     measured: &Measured<DiskCounts>,
     about: &Limited,
-    place: &str,
+    reached: Option<(u64, String)>,
 ) -> anyhow::Result<()> {
     let (analysis, name) = (&measured.analysis, about.disk);
     let verdict = entry(&analysis["verdict"], "disks", &[("disk", name)])?;
@@ -173,15 +187,15 @@ fn look(
     let keys = [("id", "host-throttled"), ("disk", name)];
     let finding = entry(analysis, "findings", &keys).ok();
     let shown = format!("{found}, {finding:?}");
-    let Some((value, bounds)) = about.reached else {
+    let Some((value, place)) = reached else {
         let is_silent = found.is_null() && finding.is_none();
         case.holds(&format!("{name}: no limit is reached"), is_silent, &shown);
         return Ok(());
     };
-    let words = format!("{value} {bounds}");
+    let words = format!("{value} {}", about.words);
     let is_named = found["value"] == value && found["limit"] == words.as_str();
     case.holds(&format!("{name}: the value"), is_named, &shown);
-    let is_there = found["set_in"] == place && found["held_by"] == "kernel";
+    let is_there = found["set_in"] == place.as_str() && found["held_by"] == "kernel";
     case.holds(
         &format!("{name}: where it is set ({place})"),
         is_there,
