@@ -29,6 +29,9 @@ struct Cgroup {
     /// Below the root of its hierarchy.
     name: String,
     folder: PathBuf,
+    is_v2: bool,
+    /// The process is in it, not below it.
+    is_own: bool,
     has_freezer: bool,
     has_limits: bool,
 }
@@ -71,9 +74,11 @@ impl Hierarchies {
             else {
                 continue;
             };
-            found.extend(upwards(path).map(|cgroup| Cgroup {
+            found.extend(upwards(path).enumerate().map(|(above, cgroup)| Cgroup {
                 name: format!("/{}", cgroup.display()),
                 folder: mount.join(cgroup),
+                is_v2: controllers.is_empty(),
+                is_own: above == 0,
                 has_freezer,
                 has_limits,
             }));
@@ -86,6 +91,18 @@ impl Hierarchies {
         let all = self.of(pid).into_iter();
         let mut frozen = all.filter(|it| it.has_freezer && is_frozen(&it.folder));
         frozen.next_back().map(|cgroup| cgroup.name)
+    }
+
+    /// Name and folder of the lowest cgroup of version 2 that holds a process as a whole, not some of its threads alone, which
+    /// libvirt's `emulator` and `vcpu0` do; `None` where that is the root.
+    pub(crate) fn whole(&self, pid: u32) -> Option<(String, PathBuf)> {
+        let is_whole = |cgroup: &Cgroup| {
+            let kind = proc_file::read(cgroup.folder.join("cgroup.type"), proc_file::MAX_STAT);
+            kind.is_ok_and(|kind| kind.text().trim() != "threaded")
+        };
+        let mut all = self.of(pid).into_iter();
+        let cgroup = all.find(|cgroup| cgroup.is_v2 && is_whole(cgroup))?;
+        Some((cgroup.name, cgroup.folder))
     }
 
     /// The limits of a process' cgroups.
@@ -169,7 +186,9 @@ impl LimitFiles {
     /// Opens what there is.
     pub(crate) fn open(hierarchies: &Hierarchies, pid: u32) -> Self {
         let mut files = Vec::new();
-        for cgroup in hierarchies.of(pid).into_iter().filter(|it| it.has_limits) {
+        // Limits of version 1 do not hold for cgroups below (`throtl_pd_init()`, in all kernels).
+        let holds = |it: &Cgroup| it.has_limits && (it.is_v2 || it.is_own);
+        for cgroup in hierarchies.of(pid).into_iter().filter(holds) {
             for (name, holds) in FILES {
                 if let Ok(file) = open(&cgroup.folder.join(name)) {
                     files.push((cgroup.name.clone(), holds, file));
@@ -201,14 +220,16 @@ impl LimitFiles {
     }
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
+/// Opens a file that can be read again.
+pub(crate) fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)
 }
 
-fn text_of(file: &File) -> String {
+/// What a file of a cgroup or of `/proc` holds now; empty where the cgroup is gone.
+pub(crate) fn text_of(file: &File) -> String {
     let mut file = file;
     let mut bytes = Vec::new();
     let read = file
@@ -216,7 +237,6 @@ fn text_of(file: &File) -> String {
         .and_then(|_| file.take(MAX_BYTES as u64).read_to_end(&mut bytes));
     match read {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        // The cgroup is gone.
         Err(_) => String::new(),
     }
 }

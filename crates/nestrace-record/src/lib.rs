@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod flight;
 pub mod guest;
 pub mod image_maps;
+mod io_pressure;
 pub mod live;
 pub mod qemu_binary;
 mod qemu_probes;

@@ -12,6 +12,7 @@ mod addresses;
 mod flight;
 mod guest_disk;
 mod limits;
+mod pressure;
 mod read;
 mod served;
 mod server;
@@ -20,6 +21,7 @@ mod topology;
 pub use addresses::Addresses;
 pub use flight::{Flight, FlightCause, FlightReading};
 pub use limits::{Job, Limit, LimitPlace, Limited};
+pub use pressure::{IoPressure, PressureTotals};
 pub use read::{MAX_JOBS_OF_GUEST, MAX_LIMITS, MAX_MANIFEST_BYTES, ManifestError};
 pub use server::Server;
 pub use topology::{

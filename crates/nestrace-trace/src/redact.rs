@@ -25,8 +25,8 @@
 
 use crate::address::Shift;
 use crate::manifest::{
-    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, Job, Machine, Manifest, Mount, Notice,
-    Probe, Refused,
+    Addresses, Disk, Guest, GuestSide, IMPORTED, Image, IoPressure, Job, Machine, Manifest, Mount,
+    Notice, Probe, Refused,
 };
 use crate::{Event, Kind, bundle};
 
@@ -76,6 +76,9 @@ pub fn manifest(manifest: &Manifest) -> Manifest {
     names.machine(&mut redacted.host);
     for guest in &mut redacted.topology.guests {
         names.guest(guest);
+    }
+    if let Some(pressure) = &mut redacted.topology.io_pressure {
+        names.pressure(pressure);
     }
     for device in &mut redacted.topology.devices {
         device.mapped_name.clear();
@@ -221,6 +224,9 @@ impl Names {
         for limit in guest.limits.iter_mut().chain(at_end) {
             limit.name = self.cgroups.of(&limit.name);
         }
+        if let Some(pressure) = &mut guest.io_pressure {
+            self.pressure(pressure);
+        }
         for (disk, number) in guest.disks.iter_mut().zip(1..) {
             self.disk(disk, number);
         }
@@ -233,6 +239,12 @@ impl Names {
         }
         for (job, number) in guest.jobs.iter_mut().zip(1..) {
             self.job(job, number, &names);
+        }
+    }
+
+    fn pressure(&mut self, pressure: &mut IoPressure) {
+        if let Some(cgroup) = &mut pressure.cgroup {
+            *cgroup = self.cgroups.of(cgroup);
         }
     }
 

@@ -410,8 +410,8 @@ fn topology(side: &GuestSide) -> Topology {
         ..Device::default()
     });
     Topology {
-        guests: Vec::new(),
         devices: devices.collect(),
+        ..Topology::default()
     }
 }
 

@@ -79,7 +79,7 @@ fn host(folder: &Path, guests: &[&str]) -> PathBuf {
     manifest.state = State::Complete;
     manifest.topology = Topology {
         guests: guests.iter().map(guest).collect(),
-        devices: vec![],
+        ..Topology::default()
     };
     manifest.streams = ["host.arrows", "../outside.arrows"]
         .map(|file| Stream {

@@ -6,9 +6,9 @@ use crate::scenario::Scenario;
 use crate::{
     agent, bench, block_device, block_graph, block_jobs, calls, cpu, data_set, database, embedding,
     export, flight, guest_kernels, guest_side, hostile_host, image_names, jobs, kernels, lab,
-    libvirt, modelled_disk, namespaces, newest_kernel, qemu_10, qemu_versions, raid_stripes,
-    recognition, remote, replay, report, stacked_devices, stacked_layers, stacks, stuck, survival,
-    top, truth, two_guests, without_functions,
+    libvirt, limits, modelled_disk, namespaces, newest_kernel, pressure, qemu_10, qemu_versions,
+    raid_stripes, recognition, remote, replay, report, stacked_devices, stacked_layers, stacks,
+    stuck, survival, top, truth, two_guests, without_functions,
 };
 
 /// Every scenario, the long ones first, so that lanes end together; what runs alone comes last.
@@ -45,6 +45,8 @@ pub fn scenarios() -> Vec<Scenario> {
         block_jobs::SCENARIO,
         jobs::SCENARIO,
         remote::SCENARIO,
+        limits::SCENARIO,
+        pressure::SCENARIO,
         flight::SCENARIO,
         top::SCENARIO,
         export::SCENARIO,

@@ -11,8 +11,8 @@ use crate::analyzers::jobs::jobs;
 use crate::analyzers::names::{
     device_name, image_file, loop_file, name_all_layers, name_layers, named_stacks, qemu_pids,
 };
-use crate::analyzers::qemu_threads;
 use crate::analyzers::recording::{self, FAR_NS, StreamCounts};
+use crate::analyzers::{pressure, qemu_threads};
 use crate::judge::findings;
 use crate::judge::verdict;
 use crate::link::chains::{DiskChains, Names, StoryChoice};
@@ -102,6 +102,9 @@ impl Analyzer {
             guest_calls,
             amplification,
             qemu_threads,
+            pressure: pressure::of(&self.manifest.topology, |guest| {
+                self.options.takes_guest(guest)
+            }),
             findings: Vec::new(),
             findings_unjudged: Vec::new(),
             verdict,
@@ -109,7 +112,8 @@ impl Analyzer {
             stories,
             call_stories,
         };
-        findings::judge(&mut analysis, &self.manifest, &clues);
+        let takes_guest = |guest: &str| self.options.takes_guest(guest);
+        findings::judge(&mut analysis, &self.manifest, &clues, takes_guest);
         analysis
     }
 

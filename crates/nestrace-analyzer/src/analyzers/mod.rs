@@ -11,5 +11,6 @@ pub(crate) mod flight;
 mod jobs;
 pub(crate) mod names;
 pub(crate) mod options;
+mod pressure;
 mod qemu_threads;
 pub(crate) mod recording;

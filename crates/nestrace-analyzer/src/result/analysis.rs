@@ -16,6 +16,7 @@ mod flight;
 mod jobs;
 mod machine;
 mod parts;
+mod pressure;
 mod server;
 mod story;
 
@@ -55,6 +56,7 @@ pub use flight::{FlightMoment, FlightReading, FlightRow};
 pub use jobs::{Job, JobCopies, JobWaits};
 pub use machine::{BlockAnalysis, BlockDevice, BlockProcess};
 pub use parts::Parts;
+pub use pressure::Pressure;
 pub use server::Server;
 pub use story::{CallStory, Story, StoryLayer, StorySegment, StorySpan, StoryWork};
 
@@ -96,6 +98,8 @@ pub struct Analysis {
     pub amplification: Vec<Amplification>,
     /// The threads of each guest's QEMU, where it was recorded when they have a processor.
     pub qemu_threads: Vec<QemuThreads>,
+    /// I/O pressure: of the host, then of each guest's cgroup; what the kernel did not count has no entry.
+    pub pressure: Vec<Pressure>,
     /// Rules that fired, most at stake first.
     pub findings: Vec<Finding>,
     /// Rules that could not judge.

@@ -199,6 +199,7 @@ pub(super) fn guest(
         disks,
         jobs: jobs.unwrap_or_default(),
         threads: qemu_threads::threads(process, look.facts.as_ref()),
+        event_rings: look.open.as_ref().map(|open| open.event_rings),
         ..Guest::default()
     }
 }

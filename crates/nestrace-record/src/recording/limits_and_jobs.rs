@@ -1,9 +1,11 @@
-//! What is set and what QEMU does by itself while guests are recorded: limits at the end, jobs that come and go.
+//! What is set, what QEMU does by itself and how long threads wait for I/O while guests are recorded: limits and pressure at the
+//! end, jobs that come and go.
 
 use nestrace_trace::manifest::{Job, MAX_JOBS_OF_GUEST, Topology};
 
 use super::open_manifest::OpenManifest;
 use crate::cgroup::{Hierarchies, LimitFiles};
+use crate::io_pressure::PressureFiles;
 use crate::roles::asker::{Asker, Seen};
 
 /// Guests whose limit files are kept open; a guest of libvirt's has about twelve such files.
@@ -14,6 +16,7 @@ pub(super) struct LimitsAndJobs {
     asker: Asker,
     /// By guest.
     files: Vec<LimitFiles>,
+    pressure: PressureFiles,
 }
 
 impl LimitsAndJobs {
@@ -25,6 +28,7 @@ impl LimitsAndJobs {
         Self {
             asker,
             files: files.collect(),
+            pressure: PressureFiles::open(&hierarchies, topology, MAX_GUESTS_WITH_FILES),
         }
     }
 
@@ -46,6 +50,7 @@ impl LimitsAndJobs {
         for (guest, files) in topology.guests.iter_mut().zip(&self.files) {
             guest.limits_at_end = Some(files.read(&topology.devices));
         }
+        self.pressure.note(topology);
     }
 }
 

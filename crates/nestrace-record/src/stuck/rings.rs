@@ -12,10 +12,10 @@ use std::fs;
 use nestrace_probes::proc_file;
 use nestrace_stuck::facts::RingFacts;
 
+use crate::topology::open_files;
+
 /// io_uring instances of one process that are looked at; QEMU has one for each thread that serves disks.
 const MAX_RINGS: usize = 64;
-/// `fdinfo` of an instance lists each entry of its queues that was not consumed.
-const MAX_FDINFO: usize = 1 << 20;
 
 /// An instance at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +38,17 @@ pub fn all(pid: u32) -> Vec<Ring> {
     };
     let fds = entries.flatten().take(proc_file::MAX_DESCRIPTORS);
     let is_ring = |entry: &fs::DirEntry| {
-        fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == "anon_inode:[io_uring]")
+        fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == open_files::IO_URING)
     };
     fds.filter(is_ring)
         .take(MAX_RINGS)
         .filter_map(|entry| {
             let fd: u32 = entry.file_name().to_str()?.parse().ok()?;
-            let info = proc_file::read(format!("/proc/{pid}/fdinfo/{fd}"), MAX_FDINFO).ok()?;
+            let info = proc_file::read(
+                format!("/proc/{pid}/fdinfo/{fd}"),
+                open_files::MAX_RING_FDINFO,
+            )
+            .ok()?;
             parse(fd, &info.text())
         })
         .collect()
@@ -57,10 +61,7 @@ pub fn parse(fd: u32, text: &str) -> Option<Ring> {
         let value = text.lines().find_map(|line| line.strip_prefix(name))?;
         value.trim().parse().ok()
     };
-    let list = |name: &str| {
-        let lines = text.lines().skip_while(|line| *line != name).skip(1);
-        lines.take_while(|line| line.starts_with(' ')).count()
-    };
+    let list = |name| open_files::entries_of(text, name);
     Some(Ring {
         fd,
         submitted: field("CachedSqHead:")?,

@@ -43,6 +43,8 @@ pub struct OpenFiles {
     pub sockets: BTreeMap<u32, u64>,
     /// A virtual machine of KVM is open.
     pub kvm: bool,
+    /// How many io_uring instances the process waits for events with.
+    pub event_rings: u32,
     /// How many descriptors were looked at.
     pub n_descriptors: usize,
     /// There are more descriptors than are looked at.
@@ -81,12 +83,32 @@ pub fn open_files(pid: u32) -> io::Result<OpenFiles> {
                 .extend(inode.parse().ok().map(|inode| (fd, inode)));
         } else if link == "anon_inode:kvm-vm" {
             open.kvm = true;
+        } else if link == IO_URING {
+            open.event_rings += u32::from(waits_for_events(pid, fd));
         } else if link.starts_with('/') {
             open.files.extend(open_file(pid, fd, &link));
         }
     }
     open.files.sort_by_key(|f| f.fd);
     Ok(open)
+}
+
+/// What the descriptor of an io_uring instance links to.
+pub const IO_URING: &str = "anon_inode:[io_uring]";
+/// `fdinfo` of an io_uring instance lists each entry of its queues that was not consumed.
+pub const MAX_RING_FDINFO: usize = 1 << 20;
+
+/// Descriptors are waited for with the instance, as QEMU 10.2's event loops do.
+fn waits_for_events(pid: u32, fd: u32) -> bool {
+    let info = proc_file::read(format!("/proc/{pid}/fdinfo/{fd}"), MAX_RING_FDINFO);
+    info.is_ok_and(|info| entries_of(&info.text(), "PollList:") > 0)
+}
+
+/// How many entries a list in the `fdinfo` of an io_uring instance has.
+#[must_use]
+pub fn entries_of(info: &str, list: &str) -> usize {
+    let entries = info.lines().skip_while(|line| *line != list).skip(1);
+    entries.take_while(|line| line.starts_with(' ')).count()
 }
 
 fn open_file(pid: u32, fd: u32, link: &str) -> Option<OpenFile> {

@@ -26,10 +26,13 @@ fn one(finding: &Finding) -> Markup {
         Severity::Low => ("low", "low"),
         _ => ("info", "info"),
     };
+    let disk = match finding.disk.as_str() {
+        "" => String::new(),
+        disk => format!("/{disk}"),
+    };
     let whose = format!(
-        "{}/{} · {} · {} at stake",
+        "{}{disk} · {} · {} at stake",
         finding.guest,
-        finding.disk,
         finding.id,
         percent(finding.share)
     );

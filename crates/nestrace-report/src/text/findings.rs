@@ -25,10 +25,17 @@ pub(super) fn write(analysis: &Analysis, page: &mut Page) {
     }
     let only = only_guest(analysis);
     for finding in found {
-        let guest = only.map_or(finding.guest.as_str(), |_| "");
-        one(finding, &disk_name(guest, Some(&finding.disk)), page);
+        one(finding, &subject(only, &finding.guest, &finding.disk), page);
     }
     unjudged.iter().for_each(|line| page.paragraph(line));
+}
+
+/// The disk, or the guest where that as a whole is meant.
+fn subject(only: Option<&str>, guest: &str, disk: &str) -> String {
+    match disk {
+        "" => guest.to_owned(),
+        disk => disk_name(only.map_or(guest, |_| ""), Some(disk)),
+    }
 }
 
 /// How many rules could not judge which disks, by what they lack.
@@ -36,8 +43,7 @@ pub(crate) fn unjudged(analysis: &Analysis) -> Vec<String> {
     let only = only_guest(analysis);
     let mut of_disks: Vec<(&str, String, u64)> = Vec::new();
     for rule in &analysis.findings_unjudged {
-        let guest = only.map_or(rule.guest.as_str(), |_| "");
-        let disk = disk_name(guest, Some(&rule.disk));
+        let disk = subject(only, &rule.guest, &rule.disk);
         let alike = |known: &&mut (&str, String, u64)| known.0 == rule.missing && known.1 == disk;
         match of_disks.iter_mut().find(alike) {
             Some((_, _, n)) => *n += 1,

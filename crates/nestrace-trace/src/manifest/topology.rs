@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Job, Limit, Server};
+use super::{IoPressure, Job, Limit, Server};
 
 /// Guests and the devices below them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,8 @@ pub struct Topology {
     pub guests: Vec<Guest>,
     /// Every block device that a guest's images lie on, and those below.
     pub devices: Vec<Device>,
+    /// I/O pressure of the whole host; `None` where its kernel does not count it.
+    pub io_pressure: Option<IoPressure>,
 }
 
 /// One running QEMU.
@@ -52,6 +54,11 @@ pub struct Guest {
     pub jobs: Vec<Job>,
     /// QEMU's threads when it was looked at.
     pub threads: Vec<QemuThread>,
+    /// I/O pressure of QEMU's own cgroup; `None` where it has none of version 2 below the root, or the kernel does not count it.
+    pub io_pressure: Option<IoPressure>,
+    /// How many of QEMU's io_uring instances it waits for events with (`PollList` of their `fdinfo`) when it was looked at; `None`
+    /// where its descriptors cannot be listed.
+    pub event_rings: Option<u32>,
 }
 
 impl Guest {

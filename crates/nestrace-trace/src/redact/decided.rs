@@ -11,8 +11,8 @@ use super::*;
 use crate::address::{Column, Shift, columns};
 use crate::manifest::{
     Addresses, Backend, ClockSample, Device, Format, Gap, GuestDisk, GuestFile, GuestMemory,
-    GuestMount, Limit, LimitPlace, Limited, Loss, QemuThread, RefusedInput, Relation, Server,
-    State, Stream, Topology,
+    GuestMount, IoPressure, Limit, LimitPlace, Limited, Loss, PressureTotals, QemuThread,
+    RefusedInput, Relation, Server, State, Stream, Topology,
 };
 use crate::manifest::{Flight, FlightCause, FlightReading};
 use keys::{GONE, KEPT};
@@ -125,6 +125,22 @@ fn guest() -> Guest {
             vcpu: Some(N),
             iothread: Some(text("secret-iothread")),
         }],
+        io_pressure: Some(pressure()),
+        event_rings: Some(N),
+    }
+}
+
+fn pressure() -> IoPressure {
+    let totals = PressureTotals {
+        mono_ns: LONG,
+        some_us: LONG,
+        full_us: LONG,
+    };
+    IoPressure {
+        cgroup: Some(text("/secret.slice")),
+        other_processes: Some(N),
+        at_begin: totals,
+        at_end: totals,
     }
 }
 
@@ -254,6 +270,7 @@ fn full() -> Manifest {
                 size: LONG,
                 start: LONG,
             }],
+            io_pressure: Some(pressure()),
         },
         streams: vec![Stream {
             file: text("guest-secret-vm.arrows"),

@@ -42,7 +42,7 @@ impl Job {
                 name: guest.to_owned(),
                 ..Guest::default()
             }],
-            devices: Vec::new(),
+            ..Topology::default()
         };
         let output = default_output(&topology);
         let (sender, progress) = mpsc::channel(MAX_WAITING);

@@ -16,6 +16,7 @@ mod image;
 mod latency;
 mod limit;
 mod metadata;
+mod pressure;
 mod program_syncs;
 mod stack;
 mod subject;
@@ -89,11 +90,14 @@ const RULES: [Rule; 45] = [
     ("vcpu-not-running", cpu::vcpu_not_running),
 ];
 
+/// The rule that looks at a guest, whatever its disks do.
+const OF_GUEST: &str = "pressure-without-io";
+
 /// Ids of all rules, and of what is said where none finds anything to act on.
 #[cfg(feature = "schema")]
 pub(crate) fn ids() -> Vec<&'static str> {
     let rules = RULES.iter().map(|(id, _)| *id);
-    rules.chain(["nothing-to-gain"]).collect()
+    rules.chain([OF_GUEST, "nothing-to-gain"]).collect()
 }
 
 /// Rules that find nothing to act on.
@@ -138,7 +142,12 @@ impl Case {
 }
 
 /// Judges every disk of an analysis that is complete but for its findings.
-pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskClues]) {
+pub(crate) fn judge(
+    analysis: &mut Analysis,
+    manifest: &Manifest,
+    clues: &[DiskClues],
+    takes_guest: impl Fn(&str) -> bool,
+) {
     let mut findings = Vec::new();
     let mut unjudged = Vec::new();
     let mut bottlenecks: Vec<(String, String, LimitBottleneck)> = Vec::new();
@@ -146,7 +155,9 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
         let (before, open) = (findings.len(), unjudged.len());
         for (id, rule) in RULES {
             match rule(&subject) {
-                Ok(case) => findings.extend(case.map(|case| finding(id, &subject, case))),
+                Ok(case) => findings.extend(
+                    case.map(|case| finding(id, subject.guest_name(), subject.disk_name(), case)),
+                ),
                 Err(missing) => unjudged.push(Unjudged {
                     id,
                     guest: subject.guest_name().to_owned(),
@@ -172,8 +183,21 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
                     missing: "other rules could not judge",
                 });
             } else {
-                findings.push(finding(id, &subject, case));
+                let (guest, disk) = (subject.guest_name(), subject.disk_name());
+                findings.push(finding(id, guest, disk, case));
             }
+        }
+    }
+    let guests = manifest.topology.guests.iter();
+    for guest in guests.filter(|guest| takes_guest(&guest.name)) {
+        match pressure::pressure_without_io(analysis, manifest, guest, clues) {
+            Ok(case) => findings.extend(case.map(|case| finding(OF_GUEST, &guest.name, "", case))),
+            Err(missing) => unjudged.push(Unjudged {
+                id: OF_GUEST,
+                guest: guest.name.clone(),
+                disk: String::new(),
+                missing,
+            }),
         }
     }
     findings.sort_by(|a, b| {
@@ -191,7 +215,7 @@ pub(crate) fn judge(analysis: &mut Analysis, manifest: &Manifest, clues: &[DiskC
     analysis.findings_unjudged = unjudged;
 }
 
-fn finding(id: &'static str, subject: &Subject<'_>, case: Case) -> Finding {
+fn finding(id: &'static str, guest: &str, disk: &str, case: Case) -> Finding {
     let severity = match case.share {
         _ if case.information => Severity::Info,
         share if share >= threshold::HIGH => Severity::High,
@@ -200,8 +224,8 @@ fn finding(id: &'static str, subject: &Subject<'_>, case: Case) -> Finding {
     };
     Finding {
         id,
-        guest: subject.guest_name().to_owned(),
-        disk: subject.disk_name().to_owned(),
+        guest: guest.to_owned(),
+        disk: disk.to_owned(),
         severity,
         title: case.title,
         explanation: case.explanation,

@@ -106,6 +106,10 @@ pub(super) const PACE: f64 = 0.1;
 /// and slots are not whole.
 pub(super) const AT_LIMIT: std::ops::RangeInclusive<f64> = 0.7..=1.3;
 
+/// `pressure-without-io`: part of the time with I/O pressure in QEMU's cgroup beyond that with I/O in flight. A host is looked at
+/// because of less than half of it.
+pub(super) const PRESSURE: f64 = 0.2;
+
 /// `backup-holds-writes`: so many requests that waited. One or two are the job's begin.
 pub(super) const HELD_WRITES: u64 = 10;
 

@@ -84,6 +84,7 @@ fn topology() -> Topology {
                 ..Device::default()
             },
         ],
+        ..Topology::default()
     }
 }
 

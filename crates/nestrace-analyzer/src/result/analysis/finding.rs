@@ -13,7 +13,7 @@ pub struct Finding {
     pub id: &'static str,
     /// The guest.
     pub guest: String,
-    /// The disk.
+    /// The disk; empty where the guest as a whole is meant.
     pub disk: String,
     /// By what is at stake.
     pub severity: Severity,

@@ -78,6 +78,7 @@ pub fn manifest() -> Manifest {
                 ..Default::default()
             },
         ],
+        ..Default::default()
     };
     manifest
 }

@@ -92,6 +92,7 @@ fn a_guest_on_a_loop_device() {
             )],
         )],
         devices: vec![lower, device("vda", "disk", &[])],
+        ..Topology::default()
     };
     check(
         &topology,
@@ -156,6 +157,7 @@ fn chains_members_and_what_is_not_followed() {
             device("sda", "disk", &[]),
             device("dm-0", "dm", &["sda"]),
         ],
+        ..Topology::default()
     };
     check(
         &topology,
@@ -204,6 +206,7 @@ fn servers_have_names() {
             ],
         )],
         devices: vec![nbd],
+        ..Topology::default()
     };
     let text = render(&topology);
     for expected in [
@@ -227,6 +230,7 @@ fn a_cycle_ends() {
             )],
         )],
         devices: vec![own],
+        ..Topology::default()
     };
     assert!(render(&topology).contains("this is a cycle"));
 }
@@ -244,7 +248,7 @@ fn sizes() {
 fn names_cannot_write_on_the_terminal() {
     let topology = Topology {
         guests: vec![guest("a\u{1b}[2J\nb", vec![disk("c\u{9b}2J", Vec::new())])],
-        ..Topology::default()
+        ..Topology::default()..Topology::default()
     };
     let text = render(&topology);
     assert!(text.starts_with("a\u{fffd}[2J\u{fffd}b  (pid"), "{text:?}");

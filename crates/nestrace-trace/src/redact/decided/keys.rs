@@ -137,6 +137,14 @@ pub const KEPT: &[&str] = &[
     "topology.guests.disks.queues",
     "topology.guests.disks.read_only",
     "topology.guests.disks.virtual_size",
+    "topology.guests.event_rings",
+    "topology.guests.io_pressure.at_begin.full_us",
+    "topology.guests.io_pressure.at_begin.mono_ns",
+    "topology.guests.io_pressure.at_begin.some_us",
+    "topology.guests.io_pressure.at_end.full_us",
+    "topology.guests.io_pressure.at_end.mono_ns",
+    "topology.guests.io_pressure.at_end.some_us",
+    "topology.guests.io_pressure.other_processes",
     "topology.guests.jobs.done_bytes",
     "topology.guests.jobs.first_seen_mono_ns",
     "topology.guests.jobs.kind",
@@ -157,6 +165,13 @@ pub const KEPT: &[&str] = &[
     "topology.guests.threads.tid",
     "topology.guests.threads.vcpu",
     "topology.guests.vsock_cid",
+    "topology.io_pressure.at_begin.full_us",
+    "topology.io_pressure.at_begin.mono_ns",
+    "topology.io_pressure.at_begin.some_us",
+    "topology.io_pressure.at_end.full_us",
+    "topology.io_pressure.at_end.mono_ns",
+    "topology.io_pressure.at_end.some_us",
+    "topology.io_pressure.other_processes",
 ];
 
 /// Keys that do not, and of what: names, places, versions, times of day, addresses.
@@ -222,6 +237,7 @@ pub const GONE: &[&str] = &[
     "topology.guests.disks.qdev",
     "topology.guests.disks.serial",
     "topology.guests.executable",
+    "topology.guests.io_pressure.cgroup",
     "topology.guests.jobs.disk",
     "topology.guests.jobs.id",
     "topology.guests.jobs.target",
@@ -233,4 +249,5 @@ pub const GONE: &[&str] = &[
     "topology.guests.threads.iothread",
     "topology.guests.threads.name",
     "topology.guests.uuid",
+    "topology.io_pressure.cgroup",
 ];
