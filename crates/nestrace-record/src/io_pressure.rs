@@ -68,12 +68,12 @@ impl Pressure {
     }
 
     fn until_now(&self) -> Option<IoPressure> {
-        let mut pressure = IoPressure::default();
-        pressure.cgroup.clone_from(&self.cgroup);
-        pressure.other_processes = self.other_processes;
-        pressure.at_begin = self.at_begin;
-        pressure.at_end = totals(&self.file)?;
-        Some(pressure)
+        Some(IoPressure {
+            cgroup: self.cgroup.clone(),
+            other_processes: self.other_processes,
+            at_begin: self.at_begin,
+            at_end: totals(&self.file)?,
+        })
     }
 }
 
@@ -91,11 +91,11 @@ fn parse(text: &str, mono_ns: u64) -> Option<PressureTotals> {
             .parse()
             .ok()
     };
-    let mut totals = PressureTotals::default();
-    totals.mono_ns = mono_ns;
-    totals.some_us = total("some")?;
-    totals.full_us = total("full")?;
-    Some(totals)
+    Some(PressureTotals {
+        mono_ns,
+        some_us: total("some")?,
+        full_us: total("full")?,
+    })
 }
 
 /// Processes in `cgroup.procs` beside this one.

@@ -90,7 +90,8 @@ fn by_chance(rows: &[Row]) -> Option<String> {
 /// How many pairs of copies, which are equal, would be called different.
 fn copies(rows: &[Row]) -> Option<String> {
     const AXIS: &str = "copy";
-    let mut of_cell: BTreeMap<(&str, Vec<(&str, &str)>), Vec<Spread>> = BTreeMap::new();
+    type Cell<'r> = (&'r str, Vec<(&'r str, &'r str)>);
+    let mut of_cell: BTreeMap<Cell<'_>, Vec<Spread>> = BTreeMap::new();
     for row in rows {
         let others = row.axes.iter().filter(|(axis, _)| *axis != AXIS);
         let others = others.map(|(axis, word)| (axis.as_str(), word.as_str()));

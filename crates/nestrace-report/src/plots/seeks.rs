@@ -31,7 +31,7 @@ pub(super) fn line(device: &Device, name: String, hue: Hue) -> Option<Line> {
 
 /// A line of [`shares`].
 pub(crate) fn line_of(points: Vec<(f64, f64)>, name: String, hue: Hue) -> Option<Line> {
-    (!points.is_empty()).then(|| Line {
+    (!points.is_empty()).then_some(Line {
         label: name,
         hue,
         is_faint: false,

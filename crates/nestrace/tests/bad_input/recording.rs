@@ -109,6 +109,7 @@ pub fn manifest() -> Manifest {
                 kind: "disk".to_owned(),
                 ..Device::default()
             }],
+            ..Topology::default()
         };
         manifest.streams = vec![
             stream("host.arrows", "host", None),

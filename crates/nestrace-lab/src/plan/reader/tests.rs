@@ -235,7 +235,7 @@ fn workloads_are_the_librarys_or_ones_own() {
 
 #[test]
 fn some_cells_are_run_with_what_they_are_compared_with_and_in_the_same_order() {
-    let mut plan = crate::plan::Plan::read(crate::plan::shipped::text("quick").unwrap()).unwrap();
+    let mut plan = Plan::read(crate::plan::shipped::text("quick").unwrap()).unwrap();
     let all = plan.schedule();
     plan.run_only(&[String::from("xfs-on-ext4")]).unwrap();
     let some = plan.schedule();

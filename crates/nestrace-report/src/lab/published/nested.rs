@@ -216,7 +216,7 @@ fn latency(compared: &[&Row]) -> Told {
     Some((ours, judgement))
 }
 
-/// Two host file systems of which some guests run better on the one, and some on the other, relative to their bare
+/// Pairs of host file systems where some guests run better on the one, and some on the other, relative to their bare
 /// devices and in every repetition: more on either side than equal ones would have.
 fn both_directions(compared: &[&Row], all: &[Row]) -> Told {
     let workloads = distinct(compared.iter().map(|row| row.workload.as_str()));
