@@ -52,6 +52,7 @@ fn manifest() -> Manifest {
             dev: 7 << 20,
             ..Default::default()
         }],
+        ..Default::default()
     };
     manifest
 }

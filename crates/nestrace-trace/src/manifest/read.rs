@@ -284,6 +284,7 @@ mod tests {
                     ..Guest::default()
                 }],
                 devices: Vec::new(),
+                ..Topology::default()
             },
             ..Manifest::default()
         };

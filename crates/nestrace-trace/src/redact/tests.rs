@@ -93,6 +93,7 @@ fn recording() -> Manifest {
                 loop_file: Some(image("/srv/secret/a.raw")),
                 ..Device::default()
             }],
+            ..Topology::default()
         },
         streams: vec![
             stream("host.arrows", None),

@@ -100,6 +100,7 @@ mod tests {
             let topology = Topology {
                 guests: guests.into_iter().map(guest).collect(),
                 devices: devices.into_iter().map(device).collect(),
+                ..Topology::default()
             };
             assert_eq!(name(&topology, now), expected);
         }

@@ -248,7 +248,7 @@ fn sizes() {
 fn names_cannot_write_on_the_terminal() {
     let topology = Topology {
         guests: vec![guest("a\u{1b}[2J\nb", vec![disk("c\u{9b}2J", Vec::new())])],
-        ..Topology::default()..Topology::default()
+        ..Topology::default()
     };
     let text = render(&topology);
     assert!(text.starts_with("a\u{fffd}[2J\u{fffd}b  (pid"), "{text:?}");
