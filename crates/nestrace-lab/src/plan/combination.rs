@@ -223,6 +223,13 @@ impl Combination {
         !is_written || self.host == Host::Fs(HostFsKind::Btrfs)
     }
 
+    /// Whether its host's btrfs may need room for all of the image twice: an extent that was written once is kept whole as long
+    /// as a part of it was not written again.
+    #[must_use]
+    pub fn is_copied_whole(&self) -> bool {
+        self.host == Host::Fs(HostFsKind::Btrfs) && !self.is_thin() && !self.is_passed_through()
+    }
+
     /// The largest image that its host file system has room for in a file. ext2 and ext3 count a file's 512-byte blocks in
     /// 32 bits, its own tables too (`ext3_max_size` in fs/ext3/super.c, with blocks of 4 KiB); a qcow2 file is as large as
     /// what was written to it, unless its blocks have a place before.

@@ -203,6 +203,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_image_that_btrfs_copies_as_a_whole_has_room_twice() {
+        let bytes = |axes: &str| {
+            let text = format!(
+                "name = 'p'\n[axes]\nhost_fs = 'btrfs'\n{axes}\n[[workload]]\nname = 'randwrite'\n"
+            );
+            Plan::read(&text).unwrap().estimate().work_bytes
+        };
+        let image = 512 << 20;
+        let sparse = bytes("placement = 'sparse'");
+        assert_eq!(
+            bytes("placement = 'preallocated'") - sparse,
+            image - image / 8
+        );
+        assert_eq!(bytes("format = 'qcow2'"), sparse);
+    }
+
+    #[test]
     fn there_is_room_for_two_levels() {
         let text = "name = 'p'\n[host]\nin_guest = true\n[[workload]]\nname = 'randwrite'\n";
         let plan = Plan::read(text).unwrap();

@@ -172,11 +172,15 @@ impl Batch {
             }
         }
         for base in &mut bases {
+            let of_disk = |number: &usize| match self.disks.get(*number) {
+                Some(disk) if disk.combination.is_copied_whole() => 2 * image_bytes,
+                // Tables of images and file system, and room in which it is not short of space.
+                _ => image_bytes + image_bytes / 8,
+            };
             base.bytes = if base.key.is_bare() {
                 image_bytes
             } else {
-                // Tables of images and file system, and room in which it is not short of space.
-                base.disks.len() as u64 * (image_bytes + image_bytes / 8) + FS_OWN_BYTES
+                base.disks.iter().map(of_disk).sum::<u64>() + FS_OWN_BYTES
             };
         }
         bases

@@ -350,7 +350,7 @@ fn published(comparison: &Comparison) -> Markup {
 }
 
 /// Columns of the table of all numbers.
-const HEAD: [&str; 16] = [
+const HEAD: [&str; 17] = [
     "cell",
     "value",
     "of bd",
@@ -366,6 +366,7 @@ const HEAD: [&str; 16] = [
     "guest switches",
     "write ampl.",
     "recorded",
+    "disk late",
     "verdict",
 ];
 
@@ -394,7 +395,7 @@ fn numbers(comparison: &Comparison) -> Markup {
         @if latencies.any(|latency| latency.is_recorded) {
             (note(&format!("{}.", MainLatency::NOTE)))
         }
-        (note("CPU is user + system of all processors. The guest's disk is reads + writes, guest pages are KiB in + out. All counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the recorded run relative to the median of the repetitions. The recorded run is not one of them: it has another length and no warm-up, so this value shows the cost of recording only roughly."))
+        (note("CPU is user + system of all processors. The guest's disk is reads + writes, guest pages are KiB in + out. All counters run from the workload's start to its end, with its warm-up. “recorded” is the performance of the recorded run relative to the median of the repetitions. The recorded run is not one of them: it has another length and no warm-up, so this value shows the cost of recording only roughly. “disk late” is how much later than the model the completions of a modelled disk were on average; ! marks where more than one in a hundred was later than it may be."))
     };
     section("numbers", "Every cell in numbers", &body)
 }
@@ -426,6 +427,14 @@ fn cells(row: &Row) -> Vec<String> {
         row.write_amplification
             .map_or_else(dash, |times| format!("×{times:.2}")),
         row.recorded_relative.map_or_else(dash, percent),
+        row.modelled.map_or_else(dash, |late| {
+            let mean = time(late.mean_ns.round() as u64);
+            if late.kept_up {
+                mean
+            } else {
+                format!("{mean} !")
+            }
+        }),
         row.verdict.words().to_owned(),
     ]
 }

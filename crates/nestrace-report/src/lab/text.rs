@@ -237,7 +237,7 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     let without = comparison.missing.iter();
     missing.extend(without.map(|id| format!("{id}: no result")));
     missing.extend(unfinished(comparison));
-    missing.extend(comparison.rows.iter().filter_map(did_not_keep_up));
+    missing.extend(did_not_keep_up(&comparison.rows));
     for row in &comparison.rows {
         let Some(explanation) = &row.explanation else {
             continue;
@@ -263,15 +263,24 @@ pub(crate) fn missing(comparison: &Comparison) -> Vec<String> {
     missing
 }
 
-/// Where this machine was too slow for the modelled disk.
-fn did_not_keep_up(row: &Row) -> Option<String> {
-    let late = row.modelled.filter(|late| !late.kept_up)?;
+/// Where this machine was too slow for the modelled disk: in how many cells, and how it was where it was worst.
+fn did_not_keep_up(rows: &[Row]) -> Option<String> {
+    let late = |row: &&Row| row.modelled.is_some_and(|late| !late.kept_up);
+    let n = rows.iter().filter(late).count();
+    let latest = rows
+        .iter()
+        .filter(late)
+        .filter_map(|row| Some((row, row.modelled?)));
+    let (row, late) = latest.max_by(|(_, a), (_, b)| a.mean_ns.total_cmp(&b.mean_ns))?;
     Some(format!(
-        "{}: this machine did not keep up with the modelled disk: {} of {} completions were more than {} late (99 % within {})",
+        "This machine did not keep up with the modelled disk in {n} of {} cells. At its latest, in {}, {} of {} completions \
+         were more than {} late (mean of all {}, 99 % within {})",
+        rows.len(),
         row.id,
         units::count(late.late),
         units::count(late.n),
         time(late.goal_ns),
+        time(late.mean_ns.round() as u64),
         time(late.p99_ns)
     ))
 }

@@ -117,6 +117,12 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
     if subject.host_fs() != Some("btrfs") {
         return Ok(None);
     }
+    let mounts = subject.disk.images.iter().flat_map(|image| &image.mount);
+    let mut options = mounts.flat_map(|mount| mount.options.split(','));
+    // What is written more is then no copy: the metadata of a sparse image, a journal.
+    if options.any(|option| option == "nodatacow") {
+        return Ok(None);
+    }
     let written = written(subject)?;
     // Mirrors write the image's own as often as the trees, so they are no copies.
     let own = written.data + written.tables.unwrap_or(0);
