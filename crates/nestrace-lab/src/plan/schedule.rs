@@ -94,7 +94,10 @@ impl Schedule {
         } else {
             MAX_DISKS
         };
-        let batches = batches(&plan.cells, plan.devices.len(), most_disks);
+        let is_wanted = |number: usize| plan.only.is_empty() || plan.only.contains(&number);
+        let wanted = plan.cells.iter().enumerate();
+        let wanted: Vec<_> = wanted.filter(|(number, _)| is_wanted(*number)).collect();
+        let batches = batches(&wanted, plan.devices.len(), most_disks);
         let mut random = SplitMix64(plan.seed);
         let timed = (1..=plan.repetitions).map(Kind::Timed);
         let recorded = (plan.record_seconds > 0).then_some(Kind::Recorded);
@@ -106,7 +109,7 @@ impl Schedule {
                 let is_possible = |(cell, _): &(usize, usize)| {
                     kind != Kind::Recorded || plan.cells[*cell].can_be_recorded()
                 };
-                let mut block: Vec<Step> = of_batch(&plan.cells, &batches[batch])
+                let mut block: Vec<Step> = of_batch(&wanted, &batches[batch])
                     .filter(is_possible)
                     .map(|(cell, disk)| Step {
                         kind,
@@ -116,9 +119,7 @@ impl Schedule {
                     })
                     .collect();
                 random.shuffle(&mut block);
-                let is_wanted =
-                    |step: &Step| plan.only.is_empty() || plan.only.contains(&step.cell);
-                steps.extend(block.into_iter().filter(is_wanted));
+                steps.extend(block);
             }
         }
         Self { batches, steps }
@@ -188,10 +189,10 @@ impl Batch {
 }
 
 /// Disks in guests, so that none needs more than `n_devices` named ones; 0 where the lab makes its own.
-fn batches(cells: &[PlannedCell], n_devices: usize, most_disks: usize) -> Vec<Batch> {
+fn batches(cells: &[(usize, &PlannedCell)], n_devices: usize, most_disks: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    for (number, cell) in cells.iter().enumerate() {
-        let disk = GuestDisk::of(number, cell);
+    for (number, cell) in cells {
+        let disk = GuestDisk::of(*number, cell);
         if batches.iter().any(|batch| batch.disks.contains(&disk)) {
             continue;
         }
@@ -212,15 +213,14 @@ fn batches(cells: &[PlannedCell], n_devices: usize, most_disks: usize) -> Vec<Ba
 
 /// Cells whose disk is in a batch: their index and that of the disk.
 fn of_batch<'p>(
-    cells: &'p [PlannedCell],
+    cells: &'p [(usize, &PlannedCell)],
     batch: &'p Batch,
 ) -> impl Iterator<Item = (usize, usize)> + 'p {
-    let disk = |number: usize, cell: &PlannedCell| {
-        let own = GuestDisk::of(number, cell);
-        batch.disks.iter().position(|disk| *disk == own)
-    };
-    let numbered = cells.iter().enumerate();
-    numbered.filter_map(move |(number, cell)| Some((number, disk(number, cell)?)))
+    cells.iter().filter_map(|(number, cell)| {
+        let own = GuestDisk::of(*number, cell);
+        let disk = batch.disks.iter().position(|disk| *disk == own)?;
+        Some((*number, disk))
+    })
 }
 
 /// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.
