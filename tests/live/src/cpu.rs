@@ -1,12 +1,15 @@
 //! Where the processor was: what the threads of a QEMU waited for one is what the kernel's own count says, the rules about
 //! processors fire where they are short, and are silent where they are not.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context, ensure};
+use nestrace_rig::external_tool::Tool;
 use nestrace_rig::guest::{Guest, GuestSpec};
 use nestrace_rig::host_fs::HostFs;
+use nestrace_rig::qemu_package;
 use nestrace_rig::recorder::{self, Recorder};
 use nestrace_rig::stack::{DiskStack, HostFsKind};
 use nix::sys::signal::Signal;
@@ -38,6 +41,9 @@ const EXACT: f64 = 0.06;
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     if ctx.wants("cpu/shared") {
         report.case("cpu/shared", |case| shared(ctx, case))?;
+    }
+    if ctx.wants("cpu/saturated") {
+        report.case("cpu/saturated", |case| saturated(ctx, case))?;
     }
     Ok(())
 }
@@ -109,8 +115,10 @@ struct Watch {
     after: Vec<(u64, u64, u64)>,
 }
 
-fn watch(ctx: &LiveContext, guest: &Guest, name: &str, load: &str) -> anyhow::Result<Watch> {
-    let bundle = ctx.bundle(name);
+fn watch(ctx: &LiveContext, guest: &Guest, disk: &str, load: &str) -> anyhow::Result<Watch> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let bundle = ctx.bundle(&format!("cpu-{number}.nest"));
     let output = bundle.display().to_string();
     let mut recorder = Recorder::start(
         &ctx.nestrace,
@@ -118,7 +126,7 @@ fn watch(ctx: &LiveContext, guest: &Guest, name: &str, load: &str) -> anyhow::Re
         false,
     )?;
     wait_live(&mut recorder, &[guest.name()])?;
-    let device = guest.device_of(DISK)?;
+    let device = guest.device_of(disk)?;
     let load = load.replace("$DEV", &device);
     let running = guest.start(&load, Duration::from_secs(60))?;
     thread::sleep(Duration::from_secs(1));
@@ -202,10 +210,10 @@ const LONE: &str = "fio --name=load --filename=$DEV --direct=1 --ioengine=psync 
 fn shared(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
     let guest = guest(ctx, &host)?;
-    let alone = watch(ctx, &guest, "cpu-alone.nest", LONE)?;
+    let alone = watch(ctx, &guest, DISK, LONE)?;
     pin(guest.pid(), "0")?;
     let busy = BusyLoop::on(0)?;
-    let shared = watch(ctx, &guest, "cpu-shared.nest", LONE)?;
+    let shared = watch(ctx, &guest, DISK, LONE)?;
     drop(busy);
     shared.compare(ctx, case)?;
     let starved = shared.fired(ctx, "cpu-starved")?;
@@ -225,5 +233,91 @@ fn shared(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     case.holds("it is silent alone", silent.is_none(), &said);
     ctx.discard(&shared.bundle);
     ctx.discard(&alone.bundle);
+    Ok(())
+}
+
+const VCPUS: u32 = 8;
+const MANY: &str = "fio --name=load --filename=$DEV --direct=1 --ioengine=libaio --iodepth=64 --bs=256k --rw=randread \
+                    --time_based --runtime=6 --output=/dev/null";
+
+/// An encrypted disk with a queue for each virtual processor. Its cipher has no instructions of the processor, so the thread
+/// that serves the queues has much to do. qemu-img measures the hash, which has to take longer than the kernel's tick.
+fn encrypted(host: &HostFs, disk: &str, served_by: &str) -> anyhow::Result<Vec<String>> {
+    let image = host.path().join(disk);
+    let place = image.to_str().context("name the image")?;
+    Tool::new("qemu-img")
+        .args([
+            "create",
+            "-q",
+            "-f",
+            "luks",
+            "--object",
+            "secret,id=key,data=key",
+            "-o",
+        ])
+        .args([
+            "key-secret=key,cipher-alg=serpent-256,hash-alg=sha512,iter-time=10,preallocation=full",
+            place,
+            "64M",
+        ])
+        .run()?;
+    Ok(words(&[
+        "-blockdev",
+        &format!(
+            r#"{{"driver":"luks","key-secret":"key","node-name":"{disk}-format","file":{{"driver":"file","filename":"{place}","aio":"native","cache":{{"direct":true}}}},"cache":{{"direct":true}}}}"#
+        ),
+        "-device",
+        &format!(
+            r#"{{"driver":"virtio-blk-pci","id":"{disk}","serial":"{disk}","drive":"{disk}-format","num-queues":{VCPUS},{served_by}}}"#
+        ),
+    ]))
+}
+
+/// One iothread for eight queues has no more to give; with two for the queues of the other disk the rule is silent.
+fn saturated(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
+    let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
+    let mut extra_arguments = words(&["-object", "secret,id=key,data=key"]);
+    for iothread in ["io0", "io1", "io2"] {
+        extra_arguments.extend(words(&["-object", &format!("iothread,id={iothread}")]));
+    }
+    let mapped = r#""iothread-vq-mapping":[{"iothread":"io1"},{"iothread":"io2"}]"#;
+    for (disk, served_by) in [("one", r#""iothread":"io0""#), ("two", mapped)] {
+        extra_arguments.extend(encrypted(&host, disk, served_by)?);
+    }
+    let qemu = qemu_package::obtain_root("trixie", "trixie-backports")?;
+    let guest = boot_with(ctx, "cpu", |spec| GuestSpec {
+        modules: vec!["virtio_blk".to_owned()],
+        extra_arguments,
+        vcpus: VCPUS,
+        qemu,
+        ..spec
+    })?;
+    guest.start_agent("--backend ebpf")?;
+    for (disk, fires) in [("one", true), ("two", false)] {
+        let seen = watch(ctx, &guest, disk, MANY)?;
+        let finding = seen.fired(ctx, "iothread-saturated")?;
+        let said = finding.as_ref().map_or_else(String::new, Value::to_string);
+        case.equal(
+            &format!("{disk}: iothread-saturated"),
+            finding.is_some(),
+            fires,
+        );
+        if let Some(finding) = &finding {
+            case.figure(finding["title"].as_str().unwrap_or_default().to_owned());
+            let evidence = &finding["evidence"];
+            case.holds("the thread's name", evidence["thread"] == "io0", &said);
+            case.holds("its queues", evidence["queues"] == VCPUS, &said);
+            let advice = finding["advice"].to_string();
+            case.holds(
+                "what to type",
+                advice.contains("iothread-vq-mapping"),
+                &advice,
+            );
+        } else if fires {
+            let analysis = recorder::analyze(&ctx.nestrace, &seen.bundle)?;
+            case.figure(analysis["qemu_threads"].to_string());
+        }
+        ctx.discard(&seen.bundle);
+    }
     Ok(())
 }

@@ -21,7 +21,7 @@ use xtask::progress::Progress;
 use crate::context::LiveContext;
 use index::{Index, Made};
 use recipes::Recipe;
-use rules::{RULES, TO_COME};
+use rules::RULES;
 use stage::Stage;
 
 /// Of a bundle.
@@ -103,16 +103,14 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
             host_guest::record(&ctx, &elsewhere, &folder, check)?;
             index = Index::read(&folder.join(name))?;
         }
-        let same_guest = |a: &&Recipe, b: &&Recipe| a.guest_kernel == b.guest_kernel;
+        let same_guest =
+            |a: &&Recipe, b: &&Recipe| (a.guest_kernel, a.qemu) == (b.guest_kernel, b.qemu);
         let guests = here.chunk_by(same_guest);
         for recipes in guests.flat_map(|recipes| recipes.chunks(DISKS_PER_GUEST)) {
             work.make(recipes, &mut index)?;
         }
     }
-    let wrong = [RULES, TO_COME]
-        .into_iter()
-        .flat_map(|rules| index.judge(rules));
-    let wrong: Vec<String> = wrong.collect();
+    let wrong = index.judge(RULES);
     for line in &wrong {
         println!("wrong: {line}");
     }
@@ -126,7 +124,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
 
 /// The recipes that `--only` names, by themselves or by their rule.
 fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
-    let rule = |id: &str| RULES.iter().chain(TO_COME).find(|rule| rule.id == id);
+    let rule = |id: &str| RULES.iter().find(|rule| rule.id == id);
     let mut names = Vec::new();
     for id in only {
         match rule(id) {
@@ -139,15 +137,9 @@ fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
         ensure!(known, "find a rule or recording called {name}");
     }
     let mut wanted = recipes::all();
-    let kept = |name: &str| {
-        RULES
-            .iter()
-            .any(|it| it.positive == name || it.control == name)
-    };
-    wanted.retain(|recipe| match names.as_slice() {
-        [] => kept(recipe.name),
-        names => names.contains(&recipe.name),
-    });
+    if !names.is_empty() {
+        wanted.retain(|recipe| names.contains(&recipe.name));
+    }
     Ok(wanted)
 }
 

@@ -36,8 +36,8 @@ const PLAN: &str = "quick";
 /// Of it, what is run where not everything is: one of its two host file systems.
 const PLAN_TEXT: &str = include_str!("../../../crates/nestrace-lab/plans/quick.toml");
 const HOSTS: [&str; 2] = ["host_fs = [\"ext4\", \"xfs\"]", "host_fs = [\"xfs\"]"];
-/// One for each guest file system.
-const FIGURES: usize = 2;
+/// One for each guest file system, and one of the latencies.
+const FIGURES: usize = 3;
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     browser::install(&ctx.progress)?;

@@ -1,12 +1,12 @@
 //! What is missing: losses, refused probes, events without a partner; and what to type next.
 
 use nestrace_analyzer::Analysis;
-use nestrace_analyzer::analysis::{Check, TraceSource, UnlinkedReason};
+use nestrace_analyzer::analysis::{Check, RefusedProbe, TraceSource, UnlinkedReason};
 
 use super::{Page, device_name};
 use crate::units::{count, of};
 
-/// Refused probes that are listed one by one.
+/// Sentences about refused probes.
 const MAX_REFUSED: usize = 8;
 
 pub(super) fn write(analysis: &Analysis, page: &mut Page) {
@@ -30,23 +30,40 @@ pub(crate) fn lines(analysis: &Analysis) -> Vec<String> {
             .iter()
             .map(|notice| format!("Note: {}", notice.trim_end_matches('.'))),
     );
-    let refused = &analysis.trace.refused;
-    for probe in refused.iter().take(MAX_REFUSED) {
-        let guest = probe
-            .guest
-            .as_ref()
-            .map_or_else(String::new, |guest| format!(" of {guest}"));
+    gaps.extend(refused(&analysis.trace.refused));
+    gaps
+}
+
+/// Probes of one reason and one cost are one sentence.
+fn refused(probes: &[RefusedProbe]) -> Vec<String> {
+    let mut alike: Vec<Vec<&RefusedProbe>> = Vec::new();
+    for probe in probes {
+        let is_alike = |it: &RefusedProbe| {
+            (&it.guest, &it.reason, &it.cost) == (&probe.guest, &probe.reason, &probe.cost)
+        };
+        match alike.iter_mut().find(|group| is_alike(group[0])) {
+            Some(group) => group.push(probe),
+            None => alike.push(vec![probe]),
+        }
+    }
+    let mut gaps = Vec::new();
+    for group in alike.iter().take(MAX_REFUSED) {
+        let names: Vec<&str> = group.iter().map(|probe| probe.name.as_str()).collect();
+        let first = group[0];
+        let guest = first.guest.as_ref();
+        let guest = guest.map_or_else(String::new, |guest| format!(" of {guest}"));
         gaps.push(format!(
-            "Not attached: {}{guest} ({}). Without it: {}",
-            probe.name,
-            probe.reason,
-            probe.cost.trim_end_matches('.')
+            "Not attached: {}{guest} ({}). Without {}: {}",
+            names.join(", "),
+            first.reason,
+            if group.len() == 1 { "it" } else { "them" },
+            first.cost.trim_end_matches('.')
         ));
     }
-    if refused.len() > MAX_REFUSED {
+    let more: usize = alike.iter().skip(MAX_REFUSED).map(Vec::len).sum();
+    if more > 0 {
         gaps.push(format!(
-            "{} more probes were not attached; `nestrace doctor` lists them",
-            refused.len() - MAX_REFUSED
+            "{more} more probes were not attached; `nestrace doctor` lists them"
         ));
     }
     gaps

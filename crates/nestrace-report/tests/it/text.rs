@@ -164,6 +164,32 @@ fn what_is_missing_is_said_with_its_cost() {
 }
 
 #[test]
+fn probes_that_miss_the_same_are_one_sentence() {
+    let refused = |name: &str, reason: &str| manifest::Refused {
+        name: name.into(),
+        source: "file".into(),
+        reason: reason.into(),
+        cost: "Nothing.".into(),
+        guest: None,
+    };
+    let mut manifest = manifest();
+    manifest.refused = vec![
+        refused("first", "no module"),
+        refused("other", "no tracepoint"),
+        refused("second", "no module"),
+    ];
+    let text = text::render(&analyze(&manifest, WORKLOAD), &text::TextOptions::default());
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for expected in [
+        "Not attached: first, second (no module). Without them: Nothing.",
+        "Not attached: other (no tracepoint). Without it: Nothing.",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn damage_of_a_file_is_not_a_loss_of_the_recorder() {
     let mut manifest = manifest();
     manifest.state = manifest::State::Repaired;

@@ -14,8 +14,10 @@ use crate::context::LiveContext;
 use crate::with_agents::recording::wait_live;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How far the sums may lie apart: the probes of agent and ftrace lie around each other.
+/// How far the sums may lie apart…
 const APART: f64 = 0.01;
+/// … and the two stamps of each wait: the probes of agent and ftrace lie around each other.
+const APART_EACH_SECONDS: f64 = 0.0005;
 
 /// A file system with a small log, and how to fill it.
 #[derive(Debug)]
@@ -109,9 +111,10 @@ pub fn check(
         kernel.n, kernel.seconds
     ));
     case.holds("the log was full", kernel.n >= 50, &kernel.n.to_string());
+    let apart = APART * kernel.seconds + APART_EACH_SECONDS * kernel.n as f64;
     case.holds(
         "calls wait for the journal as long as the kernel says that they wait for space",
-        (seconds - kernel.seconds).abs() <= APART * kernel.seconds,
+        (seconds - kernel.seconds).abs() <= apart,
         &format!("{seconds:.3} s, ftrace {:.3} s", kernel.seconds),
     );
     ctx.discard(&bundle);

@@ -320,8 +320,9 @@ impl<'a> Scene<'a> {
             return Ok(None);
         }
         let name = device.rsplit('/').next().unwrap_or(device);
-        let script = format!("grep -lx 'xfsaild/{name}' /proc/[0-9]*/comm");
-        let found = self.guest.run_ok(&script, Duration::from_secs(10))?.stdout;
+        // Its exit status is 2 where another process ends meanwhile.
+        let script = format!("grep -slx 'xfsaild/{name}' /proc/[0-9]*/comm");
+        let found = self.guest.run(&script, Duration::from_secs(10))?.stdout;
         let tid = found.split('/').nth(2).and_then(|tid| tid.parse().ok());
         Ok(Some(tid.context("find xfsaild")?))
     }
