@@ -24,6 +24,7 @@
 pub mod address_secret;
 pub mod bundle_dir;
 pub mod held_dir;
+pub mod nocow;
 mod reserve;
 mod sudo;
 

@@ -205,6 +205,20 @@ fn metadata_that_the_host_reads_is_not_written() {
         mount.options = "rw,relatime,nodatasum,nodatacow,space_cache=v2".into();
     });
     silent(&analyze(streams(OP_WRITE), &image), "cow-on-cow");
+    // The mark of the image itself says more than the option, and a file system that copies allocates in any image.
+    for (nocow, fires_there, silent_there) in [
+        (true, "sparse-allocation", "cow-on-cow"),
+        (false, "cow-on-cow", "sparse-allocation"),
+    ] {
+        let image = with(|disk| {
+            on_fs("btrfs")(disk);
+            sparse(disk);
+            disk.images[0].nocow = Some(nocow);
+        });
+        let analysis = analyze(streams(OP_WRITE), &image);
+        fires(&analysis, fires_there, 0.25);
+        silent(&analysis, silent_there);
+    }
 }
 
 #[test]

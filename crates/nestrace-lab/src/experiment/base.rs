@@ -78,7 +78,7 @@ enum Kind {
 const PROBE_BYTES: u64 = 128 << 20;
 
 impl Base {
-    /// Makes the device, of a modelled disk where its key has one, or takes the named one, and makes the file system that
+    /// Takes the named device, or makes one, of a modelled disk where its key has one, and makes the file system that
     /// it is for. `modelled` is everything about a modelled disk but its model.
     pub(super) fn create(
         need: &BaseNeed,

@@ -17,6 +17,7 @@ use nestrace_rig::initramfs;
 use nestrace_rig::interrupt;
 use nestrace_rig::kernel_image;
 use nestrace_rig::machine_root::{self, P9_OPTIONS, ROOT};
+use nestrace_rig::modelled_disk::{ModelledDisk, ModelledDiskSpec};
 use nestrace_rig::qemu_command::shared_folder;
 use nestrace_rig::stack::DiskStack;
 
@@ -26,7 +27,7 @@ use super::guest_data::Wanted;
 use super::ledger::Ledger;
 use super::results_folder::PLAN;
 use super::work_folder::WORK;
-use super::{LabError, Options, Outcome, Progress, machine};
+use super::{LabError, Options, Outcome, Progress, disks_outside, machine};
 use crate::plan::{Estimate, GuestFs, Host, Plan};
 
 /// How many times longer than usual everything in guests of this guest may take: a boot takes five minutes
@@ -64,7 +65,7 @@ pub(super) fn run(
     plan: &Plan,
     options: &Options,
     mut ledger: Ledger,
-    work: &Path,
+    (work, modelled): (&Path, &ModelledDiskSpec),
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LabError> {
     let estimate = plan
@@ -86,7 +87,9 @@ pub(super) fn run(
     })?;
     now.what = String::from("a guest for the host's role");
     progress(&now);
-    let guest = boot(plan, &estimate, ledger.place(), work)?;
+    // Dropped after the guest.
+    let disks = disks_outside::start(plan, modelled, work).map_err(BaseError::from)?;
+    let guest = boot(plan, &estimate, (ledger.place(), work), &disks)?;
     guest.run_ok(&set_up_script(ledger.place()), SET_UP_PATIENCE)?;
     let start = start_script(plan, &options.lab, ledger.place())?;
     guest.run_ok(&start, LOOK_PATIENCE)?;
@@ -129,7 +132,12 @@ pub(super) fn run(
 }
 
 /// A guest with a disk for devices and images, this machine's files, and the folder of results.
-fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result<Guest, LabError> {
+fn boot(
+    plan: &Plan,
+    estimate: &Estimate,
+    (results, work): (&Path, &Path),
+    disks: &[ModelledDisk],
+) -> Result<Guest, LabError> {
     let kernel = kernel_image::obtain(&plan.guest.kernel)?;
     super::check_guest_kernel(&kernel, file_systems(plan))?;
     let initramfs = initramfs::obtain(&kernel)?;
@@ -143,7 +151,10 @@ fn boot(plan: &Plan, estimate: &Estimate, results: &Path, work: &Path) -> Result
     let name = format!("nestrace-lab-host-{}", std::process::id());
     let mut spec = GuestSpec::new(name, &kernel, &initramfs);
     spec.disks = vec![DiskSpec::new(DISK, image, disk_stack(work))];
-    spec.memory_mib = (estimate.memory_bytes >> 20) as u32;
+    spec.disks.extend(disks_outside::attached(disks));
+    let outside = plan.disks_outside();
+    let outside = outside.map_or(0, |(n, bytes)| n as u64 * bytes);
+    spec.memory_mib = ((estimate.memory_bytes - outside) >> 20) as u32;
     // Translation has one thread for all of them.
     spec.vcpus = if Path::new("/dev/kvm").exists() { 2 } else { 1 };
     spec.accel = Accel::KvmIfItBoots;

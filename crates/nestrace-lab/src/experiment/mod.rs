@@ -10,6 +10,7 @@ mod bench;
 mod boot;
 mod counters;
 mod database;
+mod disks_outside;
 mod error;
 mod failure;
 mod fio_result;
@@ -155,7 +156,7 @@ pub fn run(
         return Ok(ledger.outcome());
     }
     let done = if plan.host_in_guest && !options.is_inside {
-        host_guest::run(plan, options, ledger, &work, progress)
+        host_guest::run(plan, options, ledger, (&work, &modelled), progress)
     } else {
         run_in(
             plan,
@@ -212,7 +213,12 @@ fn run_in(
 ) -> Result<Outcome, LabError> {
     check_kernel(plan)?;
     // Before anything else: what is refused here was not touched.
-    let devices = NamedDevice::claim_all(&plan.devices, plan.device_bytes());
+    let outside = plan.disks_outside().filter(|_| options.is_inside);
+    let paths = match outside {
+        Some((n, _)) => disks_outside::find(n).map_err(BaseError::from)?,
+        None => plan.devices.clone(),
+    };
+    let devices = NamedDevice::claim_all(&paths, plan.device_bytes());
     let devices = devices.map_err(BaseError::from)?;
     let devices: Vec<Arc<NamedDevice>> = devices.into_iter().map(Arc::new).collect();
     let estimate = plan
@@ -272,7 +278,9 @@ fn run_in(
 
 /// The modelled disks of a plan, as far as all have it in common; checked is what each needs.
 fn modelled_disk(plan: &Plan, options: &Options) -> Result<ModelledDiskSpec, LabError> {
-    for model in plan.modelled_disks() {
+    // Inside a guest that plays the host they come from outside.
+    let models = plan.modelled_disks().into_iter();
+    for model in models.filter(|_| !options.is_inside) {
         // A file of parameters says now what is wrong with it.
         modelled_disk::parameters(model).map_err(BaseError::from)?;
         if !options.disk.is_file() {

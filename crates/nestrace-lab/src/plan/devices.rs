@@ -66,6 +66,14 @@ impl Plan {
         bases.max().unwrap_or(0)
     }
 
+    /// How many modelled disks a guest that plays the host has from outside, and how large each is; `None` where there
+    /// is no such guest, or its disks are files of its own.
+    #[must_use]
+    pub fn disks_outside(&self) -> Option<(usize, u64)> {
+        let is_modelled = self.host_in_guest && !self.modelled_disks().is_empty();
+        is_modelled.then(|| (self.most_bases(), self.device_bytes()))
+    }
+
     /// Bytes that each named device has to have.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {

@@ -127,8 +127,10 @@ impl Estimate {
         }
         // A twentieth of its disk is kept for root, and there are tables.
         let disk = inside.work_bytes + inside.work_bytes / 8 + HOST_GUEST_FS;
+        let outside = plan.disks_outside();
+        let outside = outside.map_or(0, |(n, bytes)| n as u64 * bytes);
         Self {
-            memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY,
+            memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY + outside,
             result_bytes: recordings_of(plan) * recording(plan),
             work_bytes: disk.next_multiple_of(1 << 20),
             ..inside
@@ -154,7 +156,9 @@ impl Estimate {
             let batches = schedule.batches.iter().filter(|_| plan.devices.is_empty());
             batches.map(of_batch).max().unwrap_or(0)
         };
-        let (devices, modelled) = (most(false), most(true));
+        let devices = most(false);
+        // Those of a guest that plays the host are outside of it.
+        let modelled = if plan.host_in_guest { 0 } else { most(true) };
         let boot = (BOOT + devices / DISK_RATE) * plan.slower();
         let trees = plan.trees().into_iter().map(Plan::tree_bytes);
         Self {

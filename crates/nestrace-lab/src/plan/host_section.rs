@@ -22,7 +22,6 @@ pub(super) struct HostSection {
     pub(super) is_in_guest: bool,
     /// The modelled disk in place of the lab's own files.
     pub(super) disk: Option<Placed<String>>,
-    is_elsewhere: bool,
 }
 
 /// Reads it, where the plan has one.
@@ -50,7 +49,6 @@ pub(super) fn read(top: &Section<'_>) -> Result<HostSection, PlanError> {
         return Err(section.error(span, unknown.to_string()));
     }
     Ok(HostSection {
-        is_elsewhere: is_in_guest || !devices.is_empty(),
         devices,
         is_in_guest,
         disk: disk.map(|(word, span)| (word.to_owned(), span)),
@@ -61,7 +59,7 @@ impl HostSection {
     /// Puts its disk among the values of the axes, and refuses two answers to what the host's side runs on.
     ///
     /// # Errors
-    /// The axis has values besides the disk, or there are disks beside devices or a host inside a guest.
+    /// The axis has values besides the disk, there are disks beside devices, or a host inside a guest has several.
     pub(super) fn set_disk(&self, top: &Section<'_>, values: &mut Values) -> Result<(), PlanError> {
         if let Some((word, span)) = &self.disk
             && values
@@ -73,8 +71,13 @@ impl HostSection {
             return Err(top.error(span, message));
         }
         match values.get(&Axis::HostDisk).and_then(|disks| disks.first()) {
-            Some((_, span)) if self.is_elsewhere => {
-                let message = "a modelled disk takes the place of the lab's own devices on this machine: it excludes devices and in_guest";
+            Some((_, span)) if !self.devices.is_empty() => {
+                let message =
+                    "a modelled disk takes the place of devices under [host]: it excludes them";
+                Err(top.error(span, message))
+            }
+            Some((_, span)) if self.is_in_guest && self.disk.is_none() => {
+                let message = "a host inside a guest (in_guest) has disks of one model: name it as disk under [host]";
                 Err(top.error(span, message))
             }
             _ => Ok(()),
@@ -122,19 +125,23 @@ mod tests {
             ),
             (
                 "in_guest = true\n[[include]]\nhost_disk = 'hdd-5400'",
-                "it excludes devices and in_guest",
+                "has disks of one model: name it as disk under [host]",
             ),
-            (
-                "disk = 'nvme'\nin_guest = true",
-                "it excludes devices and in_guest",
-            ),
-            (
-                "disk = 'nvme'\ndevices = '/dev/sdb1'",
-                "it excludes devices and in_guest",
-            ),
+            ("disk = 'nvme'\ndevices = '/dev/sdb1'", "it excludes them"),
         ] {
             let error = plan(host).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn the_modelled_disks_of_a_host_inside_a_guest_are_outside_of_it() {
+        let plan = plan("in_guest = true\ndisk = 'hdd-7200'").unwrap();
+        // The bare device, jfs and reiserfs.
+        let (n, bytes) = plan.disks_outside().unwrap();
+        assert_eq!((n, bytes), (3, plan.device_bytes()));
+        let (outside, inside) = (plan.estimate(), plan.estimate_inside());
+        assert!(outside.memory_bytes > inside.memory_bytes + 3 * bytes);
+        assert_eq!(inside.work_bytes, 0);
     }
 }

@@ -174,6 +174,7 @@ fn image_text(image: &Image) -> String {
     facts.extend(Some(image.format.clone()).filter(|f| !f.is_empty()));
     facts.extend(image.is_block_device.then(|| "block device".to_owned()));
     facts.extend((image.direct == Some(true)).then(|| "O_DIRECT".to_owned()));
+    facts.extend((image.nocow == Some(true)).then(|| "NOCOW".to_owned()));
     facts.extend((image.start > 0).then(|| format!("from byte {}", image.start)));
     format!("{}  ({})", image.path, facts.join(", "))
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::Duration;
 
+use nestrace_output::nocow;
 use nestrace_probes::block_device::{self, LoopBacking};
 use nestrace_probes::loop_status;
 use nestrace_probes::mountinfo::{self, MountEntry};
@@ -107,6 +108,10 @@ impl Survey {
             Some(entry) => {
                 image.dev = entry.dev;
                 image.devices = self.under(&entry, path);
+                if entry.fs_type == "btrfs" {
+                    let opened = file.open_for_reading();
+                    image.nocow = opened.and_then(|file| nocow::is_marked(&file)).ok();
+                }
                 image.mount = Some(self.mount(&entry));
             }
             None => {

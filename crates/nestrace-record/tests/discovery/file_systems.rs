@@ -145,8 +145,18 @@ fn btrfs_with_two_devices_and_a_subvolume() {
         "file={},if=virtio,id=d,cache=none,aio=native",
         image.display()
     );
-    let qemu = Qemu::start(base, &["-drive", &drive]);
+    let in_place = mount.0.join("disk.raw");
+    let name = in_place.to_str().expect("UTF-8");
+    run(&[
+        "qemu-img", "create", "-q", "-f", "raw", "-o", "nocow=on", name, "16M",
+    ]);
+    let other = format!("file={name},if=virtio,id=nocow,format=raw");
+    let qemu = Qemu::start(base, &["-drive", &drive, "-drive", &other]);
     let found = qemu.discover();
+    let marks = ["d", "nocow"].map(|id| disk(&found, id).images[0].nocow);
+    assert_eq!(marks, [Some(false), Some(true)]);
+    let text = tree::render(&found.topology);
+    assert_eq!(text.matches("NOCOW").count(), 1, "{text}");
     let disk = disk(&found, "d");
     let top = &disk.images[0];
     assert_eq!(

@@ -239,6 +239,9 @@ pub struct Image {
     pub size: u64,
     /// Allocated bytes (`st_blocks` × 512).
     pub allocated: u64,
+    /// Whether btrfs writes over the file in place (`chattr +C`, or made under the mount option nodatacow); `None` on other
+    /// file systems, where it could not be asked, and in older recordings.
+    pub nocow: Option<bool>,
     /// The file system it lies on; `None` for a block device.
     pub mount: Option<Mount>,
     /// Names of the block devices right under the file system (several under btrfs), or the device itself.

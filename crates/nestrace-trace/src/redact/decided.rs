@@ -50,6 +50,7 @@ fn image() -> Image {
         direct: Some(true),
         size: LONG,
         allocated: LONG,
+        nocow: Some(true),
         mount: Some(Mount {
             fs_type: text("fuse.secretfs"),
             mount_point: text("/srv/secret"),

@@ -1,5 +1,7 @@
 //! Rules about the image file and its format.
 
+use nestrace_trace::manifest;
+
 use super::subject::Subject;
 use super::{Case, Judgement, Missing, device, threshold};
 use crate::result::analysis::{Image, ImageRelation};
@@ -79,7 +81,8 @@ pub(super) fn sparse_allocation(subject: &Subject<'_>) -> Judgement {
     };
     // What is allocated can be a little more than the size: the file system's own blocks for it.
     let sparse = image.allocated < image.size;
-    if image.format != "raw" || !sparse {
+    // A file system that copies allocates for each write, also in a preallocated image.
+    if image.format != "raw" || !sparse || copies_on_write(subject) {
         return Ok(None);
     }
     let written = written(subject)?;
@@ -113,14 +116,20 @@ pub(super) fn sparse_allocation(subject: &Subject<'_>) -> Judgement {
     .fires()
 }
 
+/// Whether the image is on btrfs, which writes nothing of it in place. Older recordings say no more than the mount option.
+fn copies_on_write(subject: &Subject<'_>) -> bool {
+    let in_place = |image: &manifest::Image| {
+        let mount = image.mount.as_ref();
+        let has_option =
+            || mount.is_some_and(|it| it.options.split(',').any(|it| it == "nodatacow"));
+        image.nocow.unwrap_or_else(has_option)
+    };
+    subject.host_fs() == Some("btrfs") && !subject.disk.images.iter().any(in_place)
+}
+
 pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
-    if subject.host_fs() != Some("btrfs") {
-        return Ok(None);
-    }
-    let mounts = subject.disk.images.iter().flat_map(|image| &image.mount);
-    let mut options = mounts.flat_map(|mount| mount.options.split(','));
-    // What is written more is then no copy: the metadata of a sparse image, a journal.
-    if options.any(|option| option == "nodatacow") {
+    // Else what is written more is no copy: the metadata of a sparse image, a journal.
+    if !copies_on_write(subject) {
         return Ok(None);
     }
     let written = written(subject)?;
@@ -141,8 +150,9 @@ pub(super) fn cow_on_cow(subject: &Subject<'_>) -> Judgement {
         ),
         advice: vec![
             String::from(
-                "Make the image NOCOW. `chattr +C` has no effect on an existing image, so set it on a new directory and \
-                 copy the image into it (`cp --reflink=never`). Risk: the image loses checksums and compression; after a \
+                "Make the image NOCOW and give it all of its blocks: one without the other helps little. `chattr +C` has no \
+                 effect on an existing image, so set it on a new directory and, with the guest shut down, copy the image \
+                 into it (`cp --reflink=never --sparse=never`). Risk: the image loses checksums and compression; after a \
                  snapshot, the first write to a block still copies it.",
             ),
             String::from("Or keep the image on xfs, ext4 or a logical volume."),
