@@ -488,7 +488,12 @@ mod tests {
     #[test]
     fn cells_have_the_names_that_they_had() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lab");
-        for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
+        for run in [
+            "fast12",
+            "fast12-remedies",
+            "image-format-cache-bus",
+            "reiserfs-jfs",
+        ] {
             let text = |file: &str| std::fs::read_to_string(lab.join(run).join(file)).unwrap();
             let header: RunHeader = serde_json::from_str(&text("run.json")).unwrap();
             assert_eq!(ids(&text("plan.toml")), header.cells, "{run}");

@@ -9,6 +9,14 @@ use nestrace_report::lab::{
 };
 use nestrace_trace::is_printable;
 
+/// All of `fixtures/lab`.
+const RUNS: [&str; 4] = [
+    "fast12",
+    "fast12-remedies",
+    "image-format-cache-bus",
+    "reiserfs-jfs",
+];
+
 fn read(run: &str, file: &str) -> String {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lab");
     let path = folder.join(run).join(file);
@@ -52,7 +60,7 @@ fn is_same(one: &str, other: &str) -> bool {
 /// `nestrace lab report fixtures/lab/RUN` writes them; the pages alone, `UPDATE=1 cargo test -p nestrace-report --test it`.
 #[test]
 fn reports_say_what_they_would_say_today() {
-    for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
+    for run in RUNS {
         let comparison = comparison(run);
         let page = html::lab::render(&comparison).unwrap();
         if std::env::var_os("UPDATE").is_some() {
@@ -299,7 +307,7 @@ fn a_slower_cell_is_explained_by_what_its_baseline_has_not() {
 
 #[test]
 fn what_nothing_explains_is_said_to_be_so() {
-    for run in ["fast12", "image-format-cache-bus", "reiserfs-jfs"] {
+    for run in RUNS {
         let comparison = comparison(run);
         let told = text::render(&comparison);
         let told = told.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -4,6 +4,7 @@
 mod fast12;
 mod image_format_cache_bus;
 mod reiserfs_jfs;
+mod remedies;
 
 use nestrace_report::lab::{Cell, CellRun, Metric, Row, Spread};
 
