@@ -1,6 +1,7 @@
 //! `docs/experiments.md` against the files of `fixtures/lab`: each figure is computed, put into the page's words, and
 //! looked up there. What the page marks as observed is carried by no file.
 
+mod control;
 mod fast12;
 mod image_format_cache_bus;
 mod reiserfs_jfs;
