@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Of a bundle, and of all of them.
 const LARGEST: u64 = 1 << 20;
-const LARGEST_IN_ALL: u64 = 18 << 20;
+const LARGEST_IN_ALL: u64 = 24 << 20;
 /// It fires where no other rule does, so on other rules' controls it is right.
 const NOTHING: &str = "nothing-to-gain";
 /// A rule that is right on these controls, which sync after each change: of `metadata-alone`, the flushes of 50 commits of
@@ -26,17 +26,6 @@ const RIGHT_THERE: (&str, [&str; 5]) = (
         "log-alone",
     ],
 );
-
-/// Rules that have no recordings yet: QEMU 11 is not the fixtures' host's, dm and md are in no kernel that the fixtures' host has,
-/// and a translated guest never asks for as much as a thread of QEMU can do.
-const RECORDINGS_TO_COME: &[&str] = &[
-    "crypt-queue",
-    "iothread-saturated",
-    "pressure-without-io",
-    "raid-partial-stripe",
-    "resync-beside",
-    "thin-allocation",
-];
 
 /// A rule and its recordings.
 struct Held {
@@ -395,7 +384,7 @@ fn every_rule_of_the_documentation_has_its_recordings() {
         .collect();
     let held: BTreeSet<String> = rules().into_iter().map(|rule| rule.id).collect();
     let missing: Vec<&String> = documented.difference(&held).collect();
-    assert_eq!(missing, RECORDINGS_TO_COME, "in the order of the alphabet");
+    assert!(missing.is_empty(), "without recordings: {missing:?}");
     assert!(held.is_subset(&documented), "{held:?}");
 }
 

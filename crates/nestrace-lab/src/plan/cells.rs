@@ -489,6 +489,7 @@ mod tests {
     fn cells_have_the_names_that_they_had() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/lab");
         for run in [
+            "control",
             "fast12",
             "fast12-remedies",
             "image-format-cache-bus",

@@ -1,6 +1,6 @@
 //! Equal cells.
 
-use super::{Page, spread, times};
+use super::{Page, apart, times};
 use crate::lab::{comparison, results};
 
 #[test]
@@ -13,11 +13,7 @@ fn what_is_said_of_equal_cells_is_in_their_files() {
             .rows
             .iter()
             .filter(|row| row.workload.contains(workload));
-        let near = rows.filter(|row| {
-            let of = spread(row.values.iter().copied());
-            (of.max - of.min) / of.median / 2.0 <= 0.1
-        });
-        near.count()
+        rows.filter(|row| apart(&row.values) <= 0.1).count()
     };
     assert_eq!(
         run.statements.last().unwrap(),

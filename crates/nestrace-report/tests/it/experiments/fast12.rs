@@ -2,7 +2,7 @@
 
 use nestrace_report::lab::{Comparison, Metric, Outlier, Row, Verdict};
 
-use super::{Page, has_finding, median, percent, range, spread, times};
+use super::{Page, apart, has_finding, median, percent, range, relative_word, spread, times};
 use crate::lab::{comparison, results};
 
 const HOSTS: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
@@ -49,12 +49,7 @@ fn every_row_of_a_table_is_that_of_its_cells() {
             table += &format!(" | {guest} | {value}");
             let rows = HOSTS.map(|host| row(host).expect("a nested cell"));
             for row in rows {
-                let mark = match row.verdict {
-                    Verdict::Slower => " −",
-                    Verdict::Faster => " +",
-                    _ => "",
-                };
-                table += &format!(" | {}{mark}", percent(relative(row)));
+                table += &format!(" | {}", relative_word(row));
             }
             table += &format!(" | {} |", percent(median(rows.map(relative))));
         }
@@ -82,11 +77,6 @@ fn what_is_said_of_the_run_is_in_its_files() {
     );
     let linked = spread(told().filter_map(|told| told.linked));
     assert_eq!(linked.median, 1.0);
-    // Half of how far values lie apart, as a share of the one in the middle.
-    let apart = |values: &[f64]| {
-        let of = spread(values.iter().copied());
-        (of.max - of.min) / of.median / 2.0
-    };
     let last_two = || run.rows.iter().map(|row| apart(&row.values[2..]));
     let of_all = |kind: &'static str| {
         let rows = run

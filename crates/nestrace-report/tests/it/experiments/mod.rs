@@ -7,7 +7,7 @@ mod image_format_cache_bus;
 mod reiserfs_jfs;
 mod remedies;
 
-use nestrace_report::lab::{Cell, CellRun, Metric, Row, Spread};
+use nestrace_report::lab::{Cell, CellRun, Metric, Row, Spread, Verdict};
 
 /// The page, with one space between words.
 struct Page(String);
@@ -49,6 +49,23 @@ fn spread(values: impl IntoIterator<Item = f64>) -> Spread {
 
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     spread(values).median
+}
+
+/// Half of how far repetitions lie apart, as a share of the one in the middle.
+fn apart(values: &[f64]) -> f64 {
+    let of = spread(values.iter().copied());
+    (of.max - of.min) / of.median / 2.0
+}
+
+/// Of a cell relative to its baseline, as the tables have it: `57 −`.
+fn relative_word(row: &Row) -> String {
+    let mark = match row.verdict {
+        Verdict::Slower => " −",
+        Verdict::Faster => " +",
+        _ => "",
+    };
+    let relative = row.relative.expect("it has a result");
+    format!("{}{mark}", percent(relative.median))
 }
 
 fn has_finding(row: &Row, id: &str) -> bool {

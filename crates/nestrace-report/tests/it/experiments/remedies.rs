@@ -1,8 +1,8 @@
 //! E1's largest effects with their causes removed.
 
-use nestrace_report::lab::{Comparison, Row, Spread, Verdict};
+use nestrace_report::lab::{Comparison, Row, Spread};
 
-use super::{Page, has_finding, percent, range, spread, times};
+use super::{Page, apart, has_finding, percent, range, relative_word, spread, times};
 use crate::lab::{comparison, results};
 
 const GUESTS: [&str; 7] = ["ext2", "ext3", "ext4", "reiserfs", "xfs", "jfs", "btrfs"];
@@ -35,15 +35,7 @@ fn of(run: &Comparison, guests: &[&str], column: &str) -> Spread {
 fn every_row_of_the_table_is_that_of_its_cells() {
     let run = comparison("fast12-remedies");
     let lines = GUESTS.map(|guest| {
-        let cells = COLUMNS.map(|column| {
-            let row = row(&run, guest, column);
-            let mark = match row.verdict {
-                Verdict::Slower => " −",
-                Verdict::Faster => " +",
-                _ => "",
-            };
-            format!("{}{mark}", percent(relative(row)))
-        });
+        let cells = COLUMNS.map(|column| relative_word(row(&run, guest, column)));
         format!("| {guest} | {} |", cells.join(" | "))
     });
     Page::read().check(&[lines.join("\n")]);
@@ -57,10 +49,7 @@ fn what_is_said_of_the_remedies_is_in_their_files() {
         cells.flat_map(|cell| cell.runs.iter().chain(&cell.recorded))
     };
     let (from, to, _) = times(all());
-    let repeats = run.rows.iter().filter(|row| {
-        let of = spread(row.values.iter().copied());
-        (of.max - of.min) / of.median / 2.0 <= 0.1
-    });
+    let repeats = run.rows.iter().filter(|row| apart(&row.values) <= 0.1);
     let fires = |id: &str| {
         let rows = SLOWER.map(|guest| row(&run, guest, BOTH));
         rows.iter().filter(|row| has_finding(row, id)).count()
