@@ -491,6 +491,7 @@ mod tests {
         for run in [
             "control",
             "fast12",
+            "fast12-gains",
             "fast12-remedies",
             "image-format-cache-bus",
             "reiserfs-jfs",

@@ -208,19 +208,20 @@ pub(super) fn resync_beside(subject: &Subject<'_>) -> Judgement {
     };
     Case {
         title: format!(
-            "{} rebuilds itself and takes {} of the time of {}",
+            "{} is synchronised or checked, which takes {} of the time of {}",
             array.name,
             percent(user.share),
             device.name
         ),
         explanation: format!(
-            "The array {} is resynchronised or rebuilt beside the guest's I/O. {} read and wrote for it as much as the limits \
-             of md allow, and the guest's requests waited behind that.",
+            "The array {} is synchronised, rebuilt or checked beside the guest's I/O. {} read and wrote for it as much as the \
+             limits of md allow, and the guest's requests waited behind that.",
             array.name, device.name
         ),
         advice: vec![format!(
-            "Lower `/sys/block/{}/md/sync_speed_max` (KiB a second) while guests work, and raise it at night. With an internal \
-             bitmap a resync after a crash takes seconds (`mdadm --grow --bitmap=internal`).",
+            "Lower `/sys/block/{0}/md/sync_speed_max` (KiB a second) while guests work, and raise it at night. \
+             `/sys/block/{0}/md/sync_action` says what it does; a check can be moved to another time (`checkarray`, \
+             `raid-check`). With an internal bitmap a resync after a crash takes seconds (`mdadm --grow --bitmap=internal`).",
             array.name
         )],
         evidence: [

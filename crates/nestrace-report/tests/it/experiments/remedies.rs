@@ -1,6 +1,6 @@
 //! E1's largest effects with their causes removed.
 
-use nestrace_report::lab::{Comparison, Row, Spread};
+use nestrace_report::lab::{Comparison, Row, Spread, Verdict};
 
 use super::{Page, apart, has_finding, percent, range, relative_word, spread, times};
 use crate::lab::{comparison, results};
@@ -63,5 +63,25 @@ fn what_is_said_of_the_remedies_is_in_their_files() {
         format!("that is ext2 with all blocks, {} %", range(of(&run, &GUESTS, "ext2-preallocated"))),
         format!("**jfs gains on btrfs** ({} %)", jfs("btrfs-sparse")),
         format!("as on the bare device ({} %)", jfs(BOTH)),
+    ]);
+}
+
+#[test]
+fn what_is_said_of_gains_is_in_their_files() {
+    let (run, results) = (comparison("fast12-gains"), results("fast12-gains"));
+    let all = || {
+        let cells = results.cells.iter();
+        cells.flat_map(|cell| cell.runs.iter().chain(&cell.recorded))
+    };
+    let (from, to, _) = times(all());
+    let but_btrfs = &GUESTS[..6];
+    let faster = but_btrfs
+        .iter()
+        .map(|guest| row(&run, guest, "btrfs-sparse"));
+    let faster = faster.filter(|row| row.verdict == Verdict::Faster);
+    assert_eq!(faster.count(), 6);
+    Page::read().check(&[
+        format!("{} cells, {} runs from {from} to {to})", run.rows.len(), all().count()),
+        format!("six guests run at {} % of the bare disk with `nodatacow` and all blocks, and at {} % without", range(of(&run, but_btrfs, BOTH)), range(of(&run, but_btrfs, "btrfs-sparse"))),
     ]);
 }
