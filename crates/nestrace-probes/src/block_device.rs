@@ -68,11 +68,9 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         () if name.starts_with("bcache") && path.join("bcache").exists() => "bcache",
         () => "disk",
     };
-    let mapped = (kind == "dm").then(|| mapped_device::read(dev)).flatten();
-    let mapped = mapped.unwrap_or_default();
     let driver = match kind {
         "md" => text(&path.join("md/level")).unwrap_or_default(),
-        _ => mapped.targets,
+        _ => String::new(),
     };
     let queue = |file: &str| text(&path.join("queue").join(file)).unwrap_or_default();
     // The kernel counts in 512 bytes whatever a device's sectors are.
@@ -80,12 +78,12 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         let n = text(&path.join(file)).and_then(|n| n.parse::<u64>().ok());
         n.unwrap_or(0).saturating_mul(512)
     };
-    let device = Device {
+    let mut device = Device {
         name,
         dev,
         kind: kind.to_owned(),
         driver,
-        driver_options: mapped.options,
+        driver_options: Vec::new(),
         mapped_name: text(&path.join("dm/name")).unwrap_or_default(),
         beneath: beneath.iter().map(|(_, name)| name.clone()).collect(),
         loop_file: None,
@@ -101,11 +99,24 @@ pub fn read(dev: u32) -> io::Result<SysfsDevice> {
         // Partitions have one.
         start: sectors("start"),
     };
+    ask_mapper(&mut device);
     Ok(SysfsDevice {
         device,
         beneath: beneath.into_iter().map(|(dev, _)| dev).collect(),
         loop_backing,
     })
+}
+
+/// Adds what device mapper makes a device of, where it makes it, that is not known yet, and this user may ask
+/// (`CAP_SYS_ADMIN`).
+pub fn ask_mapper(device: &mut Device) {
+    if device.kind == "dm"
+        && device.driver.is_empty()
+        && let Some(mapped) = mapped_device::read(device.dev)
+    {
+        device.driver = mapped.targets;
+        device.driver_options = mapped.options;
+    }
 }
 
 /// A loop device that has a file.

@@ -21,7 +21,7 @@ use xtask::progress::Progress;
 use crate::context::LiveContext;
 use index::{Index, Made};
 use recipes::Recipe;
-use rules::RULES;
+use rules::{RULES, TO_COME};
 use stage::Stage;
 
 /// Of a bundle.
@@ -110,7 +110,10 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
             work.make(recipes, &mut index)?;
         }
     }
-    let wrong = index.judge(RULES);
+    let wrong = [RULES, TO_COME]
+        .into_iter()
+        .flat_map(|rules| index.judge(rules));
+    let wrong: Vec<String> = wrong.collect();
     for line in &wrong {
         println!("wrong: {line}");
     }
@@ -124,7 +127,7 @@ pub fn run(args: &FixturesArgs) -> anyhow::Result<ExitCode> {
 
 /// The recipes that `--only` names, by themselves or by their rule.
 fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
-    let rule = |id: &str| RULES.iter().find(|rule| rule.id == id);
+    let rule = |id: &str| RULES.iter().chain(TO_COME).find(|rule| rule.id == id);
     let mut names = Vec::new();
     for id in only {
         match rule(id) {
@@ -137,9 +140,15 @@ fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
         ensure!(known, "find a rule or recording called {name}");
     }
     let mut wanted = recipes::all();
-    if !names.is_empty() {
-        wanted.retain(|recipe| names.contains(&recipe.name));
-    }
+    let kept = |name: &str| {
+        RULES
+            .iter()
+            .any(|it| it.positive == name || it.control == name)
+    };
+    wanted.retain(|recipe| match names.as_slice() {
+        [] => kept(recipe.name),
+        names => names.contains(&recipe.name),
+    });
     Ok(wanted)
 }
 

@@ -494,6 +494,7 @@ mod tests {
             "fast12-gains",
             "fast12-remedies",
             "image-format-cache-bus",
+            "raw-qcow2",
             "reiserfs-jfs",
         ] {
             let text = |file: &str| std::fs::read_to_string(lab.join(run).join(file)).unwrap();

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use caps::Capability;
+use nestrace_probes::block_device;
 use nestrace_stuck::facts::Facts;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -88,7 +89,8 @@ enum Found {
     Failed(String),
 }
 
-/// [`discover`] in a process of its own, which reads the programs' tables too where they are wanted.
+/// [`discover`] in a process of its own, which reads the programs' tables too where they are wanted; this one asks device
+/// mapper.
 ///
 /// # Errors
 /// As [`discover`]; [`DiscoverError::Finder`] where that process fails.
@@ -101,7 +103,12 @@ pub fn discover_apart(
         with_programs,
     };
     match find(task).map_err(DiscoverError::Finder)? {
-        Found::All(found) => Ok(*found),
+        Found::All(mut found) => {
+            // Device mapper says it to `CAP_SYS_ADMIN` alone, which the finder lacks.
+            let devices = &mut found.topology.devices;
+            devices.iter_mut().for_each(block_device::ask_mapper);
+            Ok(*found)
+        }
         other => Err(other.error()),
     }
 }

@@ -216,7 +216,19 @@ const FINDER: &[(libc::c_long, &[Way])] = &[
     (libc::SYS_fgetxattr, ANY),
     (libc::SYS_fadvise64, ANY),
     (libc::SYS_fstatfs, ANY),
+    // Which file a loop device has, and whether btrfs writes a file in place: both read.
+    (
+        libc::SYS_ioctl,
+        &[
+            &[(1, u64::MAX, LOOP_GET_STATUS64)],
+            &[(1, u64::MAX, FS_IOC_GETFLAGS)],
+        ],
+    ),
 ];
+/// Of `<linux/loop.h>`.
+const LOOP_GET_STATUS64: u64 = 0x4c05;
+/// `FS_IOC_GETFLAGS` of `<linux/fs.h>`, for a `long` of 64 bits.
+const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
 
 #[cfg(target_arch = "x86_64")]
 const FINDER_OLDER: &[(libc::c_long, &[Way])] = &[

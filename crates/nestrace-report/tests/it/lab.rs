@@ -10,12 +10,13 @@ use nestrace_report::lab::{
 use nestrace_trace::is_printable;
 
 /// All of `fixtures/lab`.
-const RUNS: [&str; 6] = [
+const RUNS: [&str; 7] = [
     "control",
     "fast12",
     "fast12-gains",
     "fast12-remedies",
     "image-format-cache-bus",
+    "raw-qcow2",
     "reiserfs-jfs",
 ];
 

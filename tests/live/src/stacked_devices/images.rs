@@ -77,6 +77,16 @@ fn lies_on(case: &mut Case, found: &Value, disk: &str, expected: &[String]) -> a
         first.as_str() == expected.first().map(String::as_str),
         &format!("{first}, expected {expected:?}"),
     );
+    let devices = found["devices"].as_array().into_iter().flatten();
+    let stacked = devices.filter(|it| it["kind"] == "dm" || it["kind"] == "md");
+    for device in stacked {
+        let driver = device["driver"].as_str().unwrap_or_default();
+        case.holds(
+            "what dm or md make of it",
+            !driver.is_empty(),
+            &device.to_string(),
+        );
+    }
     let mut beneath = Vec::new();
     follow(found, first.as_str().unwrap_or_default(), &mut beneath);
     case.holds(

@@ -92,6 +92,24 @@ struct Aio {
     direct: bool,
     /// Bytes that no ended bio has covered.
     left: u64,
+    /// When its call returned without a bio: a limit may hold it back, or it was done.
+    returned_ns: Option<u64>,
+}
+
+impl Aio {
+    /// Its end was not seen before `ts_ns`: how and when it ended.
+    fn ended_unseen(&self, ts_ns: u64) -> (Outcome, u64) {
+        match self.returned_ns.filter(|_| !self.direct) {
+            // No bio came.
+            Some(returned_ns) => (
+                Outcome::Done {
+                    bytes: self.call.bytes,
+                },
+                returned_ns,
+            ),
+            None => (self.call.ended_unseen(), ts_ns),
+        }
+    }
 }
 
 /// File I/O in flight.
@@ -107,6 +125,8 @@ pub(crate) struct FileIo {
     uring_without_file: PointerMap<u64, Event>,
     /// Calls to servers.
     rpcs: Rpcs,
+    /// The kernel tells where direct I/O begins (`iomap_dio_rw_begin`).
+    tells_begin: bool,
     /// Events were seen.
     pub recorded: bool,
     /// Spans of what has ended, for the caller to drain; `None` unless asked for.
@@ -226,9 +246,11 @@ impl FileIo {
             call,
             direct: false,
             left: call.bytes,
+            returned_ns: None,
         };
         if let Some(old) = self.aio.insert(key, aio) {
-            host.end(&old.call, old.call.ended_unseen(), event.ts_ns);
+            let (outcome, end_ns) = old.ended_unseen(event.ts_ns);
+            host.end(&old.call, outcome, end_ns);
         }
         if let Some(batch) = self.batches.get_mut(&event.tid) {
             batch.push(key);
@@ -242,16 +264,21 @@ impl FileIo {
         };
         let taken = usize::try_from(event.result()).unwrap_or(0);
         for (i, key) in batch.iter().enumerate() {
-            let Some(aio) = self.aio.get(key).copied() else {
+            let Some(aio) = self.aio.get_mut(key) else {
                 continue;
             };
+            let is_apart = !matches!(aio.call.op, op::READ | op::WRITE)
+                || aio.direct
+                || host.always_direct(aio.call.image);
+            if i < taken && !is_apart && !self.tells_begin && host.may_be_held(aio.call.image) {
+                aio.returned_ns = Some(event.ts_ns);
+                continue;
+            }
+            let aio = *aio;
             if i >= taken {
                 self.aio.remove(key);
                 host.end(&aio.call, Outcome::Refused, event.ts_ns);
-            } else if !aio.direct
-                && matches!(aio.call.op, op::READ | op::WRITE)
-                && !host.always_direct(aio.call.image)
-            {
+            } else if !is_apart {
                 // Buffered: the work was done inside the call.
                 self.aio.remove(key);
                 host.end(
@@ -266,6 +293,7 @@ impl FileIo {
     }
 
     fn dio_begin(&mut self, event: &Event, host: &mut Host<'_>) {
+        self.tells_begin = true;
         if let Some(aio) = self.aio.get_mut(&AioKey::of_direct_io(event)) {
             aio.direct = true;
         }
@@ -440,8 +468,11 @@ impl FileIo {
         };
         let calls = self.by_thread.drain().map(|(_, call)| call);
         let calls = calls.chain(self.uring.drain().map(|(_, call)| call));
-        let calls = calls.chain(self.aio.drain().map(|(_, aio)| aio.call));
         calls.for_each(|call| host.end(&call, call.ended_unseen(), ts_ns));
+        for (_, aio) in self.aio.drain() {
+            let (outcome, end_ns) = aio.ended_unseen(ts_ns);
+            host.end(&aio.call, outcome, end_ns);
+        }
         self.batches.clear();
         self.submitting.clear();
         self.uring_without_file.clear();
@@ -455,7 +486,8 @@ impl FileIo {
             spans: self.spans.as_deref_mut(),
         };
         for (_, aio) in self.aio.drain() {
-            host.end(&aio.call, aio.call.ended_unseen(), ts_ns);
+            let (outcome, end_ns) = aio.ended_unseen(ts_ns);
+            host.end(&aio.call, outcome, end_ns);
         }
     }
 }

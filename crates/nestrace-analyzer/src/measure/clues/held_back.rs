@@ -10,7 +10,7 @@ use crate::result::dist::Dist;
 const HELD_NS: u64 = 1_000_000;
 /// The pace is taken in slots: a short recording has enough of the short ones, which hold several slices of
 /// the kernel's throttling (20 or 100 ms); under a low limit only the long ones hold enough requests.
-const SLOTS_NS: [u64; 2] = [250_000_000, 1_000_000_000];
+const SLOTS_NS: [u64; 3] = [250_000_000, 1_000_000_000, 4_000_000_000];
 
 /// Where requests of a disk were held back, and at which pace they came through.
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,7 +14,7 @@ pub enum Judgement {
     Held,
     /// The direction is the published one, the effect has less than half of its size (by logarithm).
     Weaker,
-    /// It is otherwise here.
+    /// It is otherwise here, or no values allow half of the effect.
     DidNotHold,
     /// The repetitions lie too far apart, or are too few.
     NotDecidable,
@@ -77,6 +77,15 @@ impl RatioRange {
     fn is_within(&self, limit: f64) -> bool {
         self.least >= 1.0 - limit && self.most <= 1.0 + limit
     }
+
+    /// Whether no values allow half of an effect, by its logarithm.
+    fn excludes(&self, effect: f64) -> bool {
+        if effect > 0.0 {
+            self.most.ln() * 2.0 < effect
+        } else {
+            self.least.ln() * 2.0 > effect
+        }
+    }
 }
 
 impl Claim {
@@ -96,7 +105,7 @@ impl Claim {
                     } else {
                         Judgement::Weaker
                     }
-                } else if is_apart || ours.is_within(PUBLISHED_EQUAL) {
+                } else if is_apart || ours.is_within(PUBLISHED_EQUAL) || ours.excludes(published) {
                     Judgement::DidNotHold
                 } else {
                     Judgement::NotDecidable
@@ -134,7 +143,10 @@ mod tests {
             (Claim::Ratio(0.2), [80.0, 82.0], Weaker),
             (Claim::Ratio(0.2), [120.0, 130.0], DidNotHold),
             (Claim::Ratio(0.2), [99.5, 100.5], DidNotHold),
-            (Claim::Ratio(0.2), [70.0, 110.0], NotDecidable),
+            (Claim::Ratio(0.2), [70.0, 110.0], DidNotHold),
+            (Claim::Ratio(0.2), [40.0, 110.0], NotDecidable),
+            (Claim::Ratio(3.0), [90.0, 150.0], DidNotHold),
+            (Claim::Ratio(3.0), [90.0, 180.0], NotDecidable),
             (Claim::Ratio(1.6), [130.0, 140.0], Held),
             (Claim::Ratio(1.01), [99.0, 102.0], Held),
             (Claim::Slower, [97.0, 98.0], Held),

@@ -4,6 +4,7 @@
 mod control;
 mod fast12;
 mod image_format_cache_bus;
+mod raw_qcow2;
 mod reiserfs_jfs;
 mod remedies;
 
