@@ -30,7 +30,7 @@ fn what_is_said_of_e2_is_in_its_files() {
             "| {} | {} | {}) | {} |",
             one.what,
             before(&one.published, " ("),
-            before(&one.ours, ","),
+            before(one.ours.as_deref().unwrap_or_default(), ","),
             one.judgement.unwrap().words()
         ));
     }
