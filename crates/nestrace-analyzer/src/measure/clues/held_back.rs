@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     /// Requests of 4 KiB with so many milliseconds between them.
-    fn paced(gaps_ms: impl IntoIterator<Item = u64>, held: bool) -> [Pace; 2] {
+    fn paced(gaps_ms: impl IntoIterator<Item = u64>, held: bool) -> [Pace; 3] {
         let mut all = HeldBack::default();
         let mut at_ns = 0;
         for gap in gaps_ms {
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_limit_shows_as_the_same_rate_in_each_slot() {
-        let [short, even] = paced([10; 500], true);
+        let [short, even, _] = paced([10; 500], true);
         assert_eq!(
             (short.slots, even.slots),
             (18, 3),
@@ -231,7 +231,11 @@ mod tests {
         assert!((even.requests.per_second - 100.0).abs() < 1.0, "{even:?}");
         assert!(even.requests.deviation < 0.01 && even.bytes.deviation < 0.01);
         assert_eq!(paced([10; 500], false)[0].slots, 0, "nothing was held");
-        let [uneven, _] = paced((0..500).map(|n| 2 + n / 50 % 5 * 8), true);
+        // Seven requests a second, for 36 seconds.
+        let [_, _, long] = paced([143; 250], true);
+        assert!(long.slots >= 3 && long.requests_in_slot > 20.0, "{long:?}");
+        assert!((long.requests.per_second - 7.0).abs() < 0.2, "{long:?}");
+        let [uneven, ..] = paced((0..500).map(|n| 2 + n / 50 % 5 * 8), true);
         assert!(uneven.requests.deviation > 0.3, "{uneven:?}");
     }
 }
