@@ -64,8 +64,6 @@ pub(crate) struct ImageState {
     usage: Use,
     /// QEMU's file I/O.
     pub file: FileMeter,
-    /// A limit of its cgroups may hold direct I/O back, whose bios are then queued after the call has returned.
-    pub may_be_held: bool,
 }
 
 impl ImageState {
@@ -134,8 +132,6 @@ impl Images {
         };
         for (guest_index, guest) in (0u32..).zip(&topology.guests) {
             this.first_of_guest.push(this.disks.len() as u32);
-            let is_limited =
-                !guest.limits.is_empty() || guest.limits_at_end.iter().flatten().next().is_some();
             for (disk_index, disk) in (0u32..).zip(&guest.disks) {
                 let number = this.disks.len() as u32;
                 this.first_of_disk.push(this.images.len() as u32);
@@ -146,7 +142,7 @@ impl Images {
                     name: disk.name.clone(),
                 });
                 for (image, place) in disk.images.iter().zip(InGraph::all(number, disk)) {
-                    this.add(topology, place, image, is_limited);
+                    this.add(topology, place, image);
                 }
             }
         }
@@ -173,13 +169,7 @@ impl Images {
         this
     }
 
-    fn add(
-        &mut self,
-        topology: &Topology,
-        place: InGraph,
-        image: &manifest::Image,
-        is_limited: bool,
-    ) {
+    fn add(&mut self, topology: &Topology, place: InGraph, image: &manifest::Image) {
         let number = self.images.len() as u32;
         let mut first_devices: Vec<Extent> = image
             .devices
@@ -228,7 +218,6 @@ impl Images {
             shared,
             usage: Use::default(),
             file: FileMeter::default(),
-            may_be_held: image.direct == Some(true) && is_limited,
         });
     }
 

@@ -104,12 +104,6 @@ impl Host<'_> {
             .is_some_and(ImageState::always_direct)
     }
 
-    /// Whether bios of direct I/O on the image may be queued after its call has returned.
-    pub(super) fn may_be_held(&self, image: u32) -> bool {
-        let image = self.images.images.get(image as usize);
-        image.is_some_and(|image| image.may_be_held)
-    }
-
     /// Native aio's sync ends in a kernel worker, which not every file system tells.
     fn end_will_be_known(&self, event: &Event, image: u32) -> bool {
         let aio_sync =

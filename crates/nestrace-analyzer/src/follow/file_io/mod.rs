@@ -270,7 +270,11 @@ impl FileIo {
             let is_apart = !matches!(aio.call.op, op::READ | op::WRITE)
                 || aio.direct
                 || host.always_direct(aio.call.image);
-            if i < taken && !is_apart && !self.tells_begin && host.may_be_held(aio.call.image) {
+            if i < taken
+                && !is_apart
+                && !self.tells_begin
+                && host.images.may_be_held(aio.call.image)
+            {
                 aio.returned_ns = Some(event.ts_ns);
                 continue;
             }

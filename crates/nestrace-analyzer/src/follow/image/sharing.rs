@@ -33,6 +33,8 @@ impl Use {
 /// What is known of a guest's QEMU.
 #[derive(Clone, Copy, Debug)]
 struct Qemu {
+    /// Its cgroups have limits of I/O.
+    is_limited: bool,
     /// Its process, as the manifest has it; 0 if it is not known.
     pid: u32,
     /// The thread that did file I/O last.
@@ -56,12 +58,21 @@ impl Qemus {
         let qemu = |guest: &Guest| Qemu {
             pid: guest.pid,
             caller: None,
+            is_limited: !guest.limits.is_empty()
+                || guest.limits_at_end.iter().flatten().next().is_some(),
         };
         Self(topology.guests.iter().map(qemu).collect())
     }
 }
 
 impl Images {
+    /// Whether a limit may hold direct I/O on the image back, whose bios are then queued after the call has returned.
+    pub(crate) fn may_be_held(&self, image: u32) -> bool {
+        let guest = self.guest_of(image);
+        let qemu = guest.and_then(|guest| self.qemus.0.get(guest as usize));
+        self.is_direct(image) && qemu.is_some_and(|qemu| qemu.is_limited)
+    }
+
     /// Whether two images are one file.
     pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
         let key = |image: u32| {
