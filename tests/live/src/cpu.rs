@@ -1,7 +1,6 @@
 //! Where the processor was: what the threads of a QEMU waited for one is what the kernel's own count says, the rules about
 //! processors fire where they are short, and are silent where they are not.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
@@ -115,10 +114,13 @@ struct Watch {
     after: Vec<(u64, u64, u64)>,
 }
 
-fn watch(ctx: &LiveContext, guest: &Guest, disk: &str, load: &str) -> anyhow::Result<Watch> {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let bundle = ctx.bundle(&format!("cpu-{number}.nest"));
+fn watch(
+    ctx: &LiveContext,
+    guest: &Guest,
+    name: &str,
+    (disk, load): (&str, &str),
+) -> anyhow::Result<Watch> {
+    let bundle = ctx.bundle(name);
     let output = bundle.display().to_string();
     let mut recorder = Recorder::start(
         &ctx.nestrace,
@@ -210,10 +212,10 @@ const LONE: &str = "fio --name=load --filename=$DEV --direct=1 --ioengine=psync 
 fn shared(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     let host = ctx.host_fs(HostFsKind::Xfs, true, "")?;
     let guest = guest(ctx, &host)?;
-    let alone = watch(ctx, &guest, DISK, LONE)?;
+    let alone = watch(ctx, &guest, "cpu-alone.nest", (DISK, LONE))?;
     pin(guest.pid(), "0")?;
     let busy = BusyLoop::on(0)?;
-    let shared = watch(ctx, &guest, DISK, LONE)?;
+    let shared = watch(ctx, &guest, "cpu-shared.nest", (DISK, LONE))?;
     drop(busy);
     shared.compare(ctx, case)?;
     let starved = shared.fired(ctx, "cpu-starved")?;
@@ -294,7 +296,7 @@ fn saturated(ctx: &LiveContext, case: &mut Case) -> anyhow::Result<()> {
     })?;
     guest.start_agent("--backend ebpf")?;
     for (disk, fires) in [("one", true), ("two", false)] {
-        let seen = watch(ctx, &guest, disk, MANY)?;
+        let seen = watch(ctx, &guest, &format!("cpu-{disk}.nest"), (disk, MANY))?;
         let finding = seen.fired(ctx, "iothread-saturated")?;
         let said = finding.as_ref().map_or_else(String::new, Value::to_string);
         case.equal(

@@ -152,9 +152,7 @@ fn boot(
     let mut spec = GuestSpec::new(name, &kernel, &initramfs);
     spec.disks = vec![DiskSpec::new(DISK, image, disk_stack(work))];
     spec.disks.extend(disks_outside::attached(disks));
-    let outside = plan.disks_outside();
-    let outside = outside.map_or(0, |(n, bytes)| n as u64 * bytes);
-    spec.memory_mib = ((estimate.memory_bytes - outside) >> 20) as u32;
+    spec.memory_mib = ((estimate.memory_bytes - plan.disks_outside_bytes()) >> 20) as u32;
     // Translation has one thread for all of them.
     spec.vcpus = if Path::new("/dev/kvm").exists() { 2 } else { 1 };
     spec.accel = Accel::KvmIfItBoots;

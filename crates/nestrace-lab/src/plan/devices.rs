@@ -74,6 +74,13 @@ impl Plan {
         is_modelled.then(|| (self.most_bases(), self.device_bytes()))
     }
 
+    /// Bytes of all of them.
+    #[must_use]
+    pub fn disks_outside_bytes(&self) -> u64 {
+        self.disks_outside()
+            .map_or(0, |(n, bytes)| n as u64 * bytes)
+    }
+
     /// Bytes that each named device has to have.
     #[must_use]
     pub fn device_bytes(&self) -> u64 {

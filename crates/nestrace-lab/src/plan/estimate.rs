@@ -127,10 +127,8 @@ impl Estimate {
         }
         // A twentieth of its disk is kept for root, and there are tables.
         let disk = inside.work_bytes + inside.work_bytes / 8 + HOST_GUEST_FS;
-        let outside = plan.disks_outside();
-        let outside = outside.map_or(0, |(n, bytes)| n as u64 * bytes);
         Self {
-            memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY + outside,
+            memory_bytes: inside.memory_bytes + HOST_GUEST_MEMORY + plan.disks_outside_bytes(),
             result_bytes: recordings_of(plan) * recording(plan),
             work_bytes: disk.next_multiple_of(1 << 20),
             ..inside

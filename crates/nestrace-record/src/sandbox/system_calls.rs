@@ -221,14 +221,12 @@ const FINDER: &[(libc::c_long, &[Way])] = &[
         libc::SYS_ioctl,
         &[
             &[(1, u64::MAX, LOOP_GET_STATUS64)],
-            &[(1, u64::MAX, FS_IOC_GETFLAGS)],
+            &[(1, u64::MAX, libc::FS_IOC_GETFLAGS as u64)],
         ],
     ),
 ];
 /// Of `<linux/loop.h>`.
 const LOOP_GET_STATUS64: u64 = 0x4c05;
-/// `FS_IOC_GETFLAGS` of `<linux/fs.h>`, for a `long` of 64 bits.
-const FS_IOC_GETFLAGS: u64 = 0x8008_6601;
 
 #[cfg(target_arch = "x86_64")]
 const FINDER_OLDER: &[(libc::c_long, &[Way])] = &[

@@ -97,17 +97,12 @@ struct Aio {
 }
 
 impl Aio {
-    /// Its end was not seen before `ts_ns`: how and when it ended.
-    fn ended_unseen(&self, ts_ns: u64) -> (Outcome, u64) {
+    /// Ends it at `ts_ns` without a recorded end; if no bio came, it was done when its call returned.
+    fn end_unseen(&self, host: &mut Host<'_>, ts_ns: u64) {
+        let bytes = self.call.bytes;
         match self.returned_ns.filter(|_| !self.direct) {
-            // No bio came.
-            Some(returned_ns) => (
-                Outcome::Done {
-                    bytes: self.call.bytes,
-                },
-                returned_ns,
-            ),
-            None => (self.call.ended_unseen(), ts_ns),
+            Some(returned_ns) => host.end(&self.call, Outcome::Done { bytes }, returned_ns),
+            None => host.end(&self.call, self.call.ended_unseen(), ts_ns),
         }
     }
 }
@@ -125,8 +120,8 @@ pub(crate) struct FileIo {
     uring_without_file: PointerMap<u64, Event>,
     /// Calls to servers.
     rpcs: Rpcs,
-    /// The kernel tells where direct I/O begins (`iomap_dio_rw_begin`).
-    tells_begin: bool,
+    /// Begins of direct I/O are recorded (`iomap_dio_rw_begin`).
+    dio_begin_recorded: bool,
     /// Events were seen.
     pub recorded: bool,
     /// Spans of what has ended, for the caller to drain; `None` unless asked for.
@@ -249,8 +244,7 @@ impl FileIo {
             returned_ns: None,
         };
         if let Some(old) = self.aio.insert(key, aio) {
-            let (outcome, end_ns) = old.ended_unseen(event.ts_ns);
-            host.end(&old.call, outcome, end_ns);
+            old.end_unseen(host, event.ts_ns);
         }
         if let Some(batch) = self.batches.get_mut(&event.tid) {
             batch.push(key);
@@ -272,7 +266,7 @@ impl FileIo {
                 || host.always_direct(aio.call.image);
             if i < taken
                 && !is_apart
-                && !self.tells_begin
+                && !self.dio_begin_recorded
                 && host.images.may_be_held(aio.call.image)
             {
                 aio.returned_ns = Some(event.ts_ns);
@@ -297,7 +291,7 @@ impl FileIo {
     }
 
     fn dio_begin(&mut self, event: &Event, host: &mut Host<'_>) {
-        self.tells_begin = true;
+        self.dio_begin_recorded = true;
         if let Some(aio) = self.aio.get_mut(&AioKey::of_direct_io(event)) {
             aio.direct = true;
         }
@@ -474,8 +468,7 @@ impl FileIo {
         let calls = calls.chain(self.uring.drain().map(|(_, call)| call));
         calls.for_each(|call| host.end(&call, call.ended_unseen(), ts_ns));
         for (_, aio) in self.aio.drain() {
-            let (outcome, end_ns) = aio.ended_unseen(ts_ns);
-            host.end(&aio.call, outcome, end_ns);
+            aio.end_unseen(&mut host, ts_ns);
         }
         self.batches.clear();
         self.submitting.clear();
@@ -490,8 +483,7 @@ impl FileIo {
             spans: self.spans.as_deref_mut(),
         };
         for (_, aio) in self.aio.drain() {
-            let (outcome, end_ns) = aio.ended_unseen(ts_ns);
-            host.end(&aio.call, outcome, end_ns);
+            aio.end_unseen(&mut host, ts_ns);
         }
     }
 }
