@@ -3,7 +3,7 @@
 use datafusion::error::Result;
 use nestrace_report::fleet::chance::{FALSE_DISCOVERIES, LEAST_RATIO, false_discoveries, tail};
 use nestrace_report::fleet::{
-    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, MAX_ROWS,
+    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, MAX_FINDINGS, MAX_ROWS,
     NoisyHost, Outlier, Slower,
 };
 
@@ -145,7 +145,7 @@ async fn segments(engine: &Engine) -> Result<Vec<FleetSegment>> {
 
 async fn findings(engine: &Engine, disks: u64) -> Result<Vec<FleetFinding>> {
     engine
-        .ask(question!("findings"), MAX_ROWS)
+        .ask(question!("findings"), MAX_FINDINGS)
         .await?
         .rows(|row| {
             let with_it = row.count("disks")?;

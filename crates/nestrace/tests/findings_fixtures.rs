@@ -14,24 +14,6 @@ const LARGEST: u64 = 1 << 20;
 const LARGEST_IN_ALL: u64 = 24 << 20;
 /// It fires where no other rule does, so on other rules' controls it is right.
 const NOTHING: &str = "nothing-to-gain";
-/// Rules that are right on these controls, too.
-const RIGHT_THERE: [(&str, &[&str]); 3] = [
-    // They sync after each change: of `metadata-alone`, the flushes of 50 commits of ext4 take 18 % of the time.
-    (
-        "flush-amplification",
-        &[
-            "metadata-alone",
-            "writeback-stream",
-            "batched-syncs",
-            "fdatasync-in-place",
-            "log-alone",
-        ],
-    ),
-    ("latency-overhead", TWICE_TRANSLATED),
-    ("virtualization-share", TWICE_TRANSLATED),
-];
-/// Controls whose host is itself a guest.
-const TWICE_TRANSLATED: &[&str] = &["raid5-reads", "thin-old-blocks", "mirror-in-sync"];
 
 /// Rules whose recipes have no recordings yet: two guests are translated, one inside the other, which takes an hour.
 const RECORDINGS_TO_COME: &[&str] = &["crypt-queue", "resync-beside", "thin-allocation"];
@@ -421,6 +403,7 @@ fn said_of_second() -> BTreeMap<String, Said> {
 
 /// What is not as it should be, as rule and recording.
 fn all_wrong(said: &BTreeMap<String, Said>) -> BTreeSet<(String, String)> {
+    let right_there = &index("index.json")["right_there"];
     let mut wrong = BTreeSet::new();
     for Held {
         id,
@@ -446,9 +429,8 @@ fn all_wrong(said: &BTreeMap<String, Said>) -> BTreeSet<(String, String)> {
         if id != NOTHING {
             let others = on_control.findings.iter().filter(|other| *other != NOTHING);
             let is_right = |other: &&String| {
-                RIGHT_THERE
-                    .iter()
-                    .any(|(rule, names)| other == rule && names.contains(&control.as_str()))
+                let names = right_there[other.as_str()].as_array();
+                names.is_some_and(|names| names.iter().any(|name| name == control.as_str()))
             };
             let others = others.filter(|other| !is_right(other));
             wrong.extend(others.map(|other| (other.clone(), control.clone())));

@@ -281,7 +281,9 @@ fn settle(guest: &Guest) -> anyhow::Result<()> {
     loop {
         let jobs = guest.qmp("query-block-jobs", json!({}))?;
         let jobs = jobs.as_array().context("list the jobs")?;
-        if jobs.iter().all(|job| job["ready"] == true) {
+        // A job that is ready goes on with what the guest has written meanwhile.
+        let has_all = |job: &Value| job["ready"] == true && job["offset"] == job["len"];
+        if jobs.iter().all(has_all) {
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "see the jobs end: {jobs:?}");

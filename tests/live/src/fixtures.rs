@@ -21,7 +21,7 @@ use xtask::progress::Progress;
 use crate::context::LiveContext;
 use index::{Index, Made};
 use recipes::Recipe;
-use rules::{RULES, TO_COME};
+use rules::{CHAINS, RULES, TO_COME};
 use stage::Stage;
 
 /// Of a bundle.
@@ -141,9 +141,8 @@ fn wanted(only: &[String]) -> anyhow::Result<Vec<&'static Recipe>> {
     }
     let mut wanted = recipes::all();
     let kept = |name: &str| {
-        RULES
-            .iter()
-            .any(|it| it.positive == name || it.control == name)
+        let mut rules = RULES.iter();
+        CHAINS.contains(&name) || rules.any(|it| it.positive == name || it.control == name)
     };
     wanted.retain(|recipe| match names.as_slice() {
         [] => kept(recipe.name),

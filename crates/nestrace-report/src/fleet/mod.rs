@@ -16,8 +16,8 @@ pub(crate) mod statements;
 pub mod text;
 
 pub use report::{
-    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, LeftOut, MAX_ROWS,
-    NoisyHost, Outlier, SCHEMA, Slower,
+    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, LeftOut,
+    MAX_FINDINGS, MAX_ROWS, NoisyHost, Outlier, SCHEMA, Slower,
 };
 
 /// The JSON form, with a final newline.

@@ -6,6 +6,8 @@ use serde::Serialize;
 pub const SCHEMA: &str = "nestrace-fleet/1";
 /// Rows of a list, the most important first.
 pub const MAX_ROWS: usize = 50;
+/// Rows of `findings`: more than there are rules and severities, so all of them; a data set can have others' rows too.
+pub const MAX_FINDINGS: usize = 500;
 
 /// What many recordings say together. A disk is a device in a guest of a host; time is what guests' requests waited.
 #[derive(Clone, Debug, PartialEq, Serialize)]

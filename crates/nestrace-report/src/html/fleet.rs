@@ -6,7 +6,7 @@ use super::figure::figures;
 use super::page::{
     details, document, facts, footer, list, note, paragraph, paragraphs, prose, section, table,
 };
-use crate::fleet::{FleetReport, MAX_ROWS, statements, text};
+use crate::fleet::{FleetReport, MAX_FINDINGS, MAX_ROWS, statements, text};
 use crate::plots::{Chart, DrawError, Hue, Plot, Span, SpanRow, Spans, Unit, segment_hue};
 use crate::table::Table;
 use crate::units::{of, percent, time};
@@ -106,7 +106,7 @@ fn findings(report: &FleetReport) -> Result<Markup, DrawError> {
                 (list(&one.advice))
             }
         }
-        @let rows = text::findings_table(report, MAX_ROWS);
+        @let rows = text::findings_table(report, MAX_FINDINGS);
         @if !rows.is_empty() {
             (details("All findings", &table(rows.header(), rows.rows())))
             (note(statements::OF_FINDINGS))
