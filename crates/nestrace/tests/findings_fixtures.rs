@@ -478,3 +478,32 @@ fn the_recordings_are_small() {
     }
     assert!(in_all <= LARGEST_IN_ALL, "{in_all} bytes");
 }
+
+#[test]
+fn an_image_on_nfs_ends_at_the_server_s_calls() {
+    let analysis = analysis("image-on-nfs");
+    let chains = &analysis["chains"][0];
+    assert_eq!(
+        (&chains["linked"], &chains["fraction"]),
+        (&154.into(), &1.0.into())
+    );
+    assert_eq!(chains["folded"], serde_json::json!([]));
+    assert!(chains["residual_share"].as_f64() < Some(0.0005), "{chains}");
+    let image = &analysis["images"][0];
+    let rpcs = ["reads", "writes"].map(|op| image["rpcs"][op].as_u64());
+    assert_eq!(rpcs, [Some(72), Some(78)], "{image}");
+    for op in ["read", "write"] {
+        let segments = chains["by_op"][op].as_array().expect("segments");
+        let remote = segments
+            .iter()
+            .find(|it| it["name"] == "remote")
+            .expect("remote");
+        let calls = &image["rpcs"]["at_server_ns"][op];
+        assert_eq!(remote["n"], calls["n"], "{op}: {remote} {calls}");
+        let (mine, theirs) = (remote["mean_ns"].as_f64(), calls["mean"].as_f64());
+        let apart = mine.zip(theirs).map(|(mine, theirs)| (mine - theirs).abs());
+        assert!(apart < Some(1.0), "{op}: {remote} {calls}");
+    }
+    let server = &image["servers"][0];
+    assert_eq!(server["address"], "127.0.0.1", "{server}");
+}

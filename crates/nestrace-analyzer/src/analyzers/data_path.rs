@@ -60,6 +60,7 @@ impl DataPaths<'_> {
         };
         let host_bio = match file_io {
             Some(unseen @ (Unseen::Elsewhere | Unseen::NoFileIo)) => Some(unseen),
+            _ if self.images.is_on_server(number) => Some(Unseen::OnServer),
             _ if !self.bios_recorded => Some(Unseen::NotRecorded),
             _ => without_device(self.images, number).map(|_| Unseen::NoDevice),
         };
@@ -115,7 +116,8 @@ impl DataPaths<'_> {
         let name = format!("{} of {}", disk.name, disk.guest_name);
         let path = self.of(number);
         match path.file_io.or(path.host_bio)? {
-            Unseen::NotRecorded => None,
+            // The topology has its name.
+            Unseen::NotRecorded | Unseen::OnServer => None,
             Unseen::Elsewhere => {
                 let known = self.disk_of_manifest(number)?;
                 let reason = known

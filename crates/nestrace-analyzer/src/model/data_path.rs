@@ -11,6 +11,8 @@ pub(crate) enum Unseen {
     NoFileIo,
     /// The image lies on no block device.
     NoDevice,
+    /// A server has the image's data, so this host has no bios of it.
+    OnServer,
 }
 
 impl Unseen {
@@ -21,6 +23,7 @@ impl Unseen {
             Self::Elsewhere => "the disk's I/O cannot be followed on this host",
             Self::NoFileIo => "no file I/O on the disk's images was seen",
             Self::NoDevice => "the block device under the disk's image is unknown",
+            Self::OnServer => "a server has the image's data, so this host has no bios of it",
         }
     }
 }
@@ -37,10 +40,12 @@ pub(crate) struct DataPath {
 }
 
 impl DataPath {
-    /// Names of the missing layers, as in `chains[].folded`.
+    /// Names of the missing layers, as in `chains[].folded`. Bios that there are not are missing nowhere.
     pub(crate) fn folded(self) -> impl Iterator<Item = &'static str> {
         let layers = [(self.file_io, "file_io"), (self.host_bio, "host_bio")];
-        let missing = layers.into_iter().filter(|(unseen, _)| unseen.is_some());
+        let missing = layers
+            .into_iter()
+            .filter(|(unseen, _)| unseen.is_some_and(|why| why != Unseen::OnServer));
         missing.map(|(_, layer)| layer)
     }
 }

@@ -52,7 +52,8 @@ pub struct DiskVerdict {
     pub host_fs_ns: u64,
     /// File I/O was under way, and its bios waited in the host's queue; `None` where bios were not recorded.
     pub host_queue_ns: Option<u64>,
-    /// File I/O was under way, and the device worked on its bios; `None` where bios were not recorded.
+    /// File I/O was under way, and the device worked on its bios, or the server that has the data on it; `None` where bios
+    /// were not recorded.
     pub device_ns: Option<u64>,
     /// File I/O was under way, and its bios were in devices that hand them on (dm, md, bcache, loop); then the two before
     /// are of the devices below. Only by `chains`; the key is there only where there are such devices.

@@ -166,11 +166,10 @@ fn without_the_guest_s_side_there_is_no_estimate_either() {
     assert_eq!(verdicts, ["vm2"]);
 }
 
-#[test]
-fn an_image_without_a_block_device() {
+/// Of an image on a file system without a block device: the host has no bios of it.
+fn without_bios(fs_type: &str) -> Analysis {
     let mut streams = Streams::new(2);
     streams.traffic(VM1, START, 200, WAY);
-    // A network file system has no bios here.
     streams
         .host
         .retain(|event| event.kind().map(|kind| kind.source()) != Some(Source::Block));
@@ -179,23 +178,46 @@ fn an_image_without_a_block_device() {
     let image = &mut manifest.topology.guests[0].disks[0].images[0];
     image.devices.clear();
     image.mount = Some(Mount {
-        fs_type: String::from("nfs4"),
+        fs_type: fs_type.to_owned(),
+        source: String::from("store:/vm"),
         ..Mount::default()
     });
     let analysis = streams.analyze(&manifest, Options::default());
-    assert_eq!(chains(&analysis, "vm1", "vd").folded, ["host_bio"]);
     let layers = &analysis.amplification[0];
     let bytes = (layers.image_bytes, layers.host_bytes, layers.device_bytes);
     assert_eq!(bytes, (Some(819_200), None, None));
     assert_eq!(layers.flushes.device, None);
     assert_eq!(analysis.images[0].host_bytes, None);
-    let disk = &analysis.verdict.disks[0];
-    assert_eq!((disk.guest.as_str(), disk.device_ns), ("vm1", None));
+    assert_eq!(analysis.verdict.disks[0].guest, "vm1");
+    analysis
+}
+
+#[test]
+fn an_image_without_a_block_device() {
+    let analysis = without_bios("zfs");
+    assert_eq!(chains(&analysis, "vm1", "vd").folded, ["host_bio"]);
+    assert_eq!(analysis.verdict.disks[0].device_ns, None);
     let missed = "the block device under the disk's image is unknown";
     assert_eq!(missing(&analysis, "latency-overhead"), Some(missed));
     let notes = &analysis.trace.notices;
-    let note = "vd of vm1: its image lies on no block device that is known (nfs4)";
+    let note = "vd of vm1: its image lies on no block device that is known (zfs)";
     assert!(notes.iter().any(|it| it == note), "{notes:?}");
+}
+
+#[test]
+fn an_image_on_a_server_lacks_no_layer_of_this_host() {
+    let analysis = without_bios("nfs4");
+    let none: [String; 0] = [];
+    assert_eq!(chains(&analysis, "vm1", "vd").folded, none);
+    let of_server = analysis.verdict.disks[0].device_ns;
+    assert!(of_server.is_some_and(|ns| ns > 0), "{of_server:?}");
+    let missed = "a server has the image's data, so this host has no bios of it";
+    assert_eq!(missing(&analysis, "latency-overhead"), Some(missed));
+    let notes = &analysis.trace.notices;
+    assert!(
+        !notes.iter().any(|it| it.contains("vd of vm1")),
+        "{notes:?}"
+    );
 }
 
 /// The disk that is asked for gets the image of another one as its backing file.

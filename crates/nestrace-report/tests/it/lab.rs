@@ -135,18 +135,6 @@ fn image_format_cache_bus_says_what_is_written_of_it() {
     let run = comparison("image-format-cache-bus");
     assert_eq!((run.rows.len(), run.missing.len()), (72, 0));
     assert!(run.rows.iter().all(|row| row.failures.is_empty()));
-    let has = |sentence: &str| run.statements.iter().any(|one| one == sentence);
-    assert!(has(
-        "Of 60 nested combinations, 8 slower than the bare device and 1 faster in every repetition; 51 within the spread."
-    ));
-    assert!(has(
-        "If all were equal, 6 of them would still differ by chance: with 3 repetitions, 1 in 10."
-    ));
-    assert!(has(
-        "mailserver: bus ide is slower than virtio in all 18 pairs of cells that differ only in that. Its performance relative to virtio: median 60 %, 33 % to 85 %."
-    ));
-    let pairs = |sentence: &&String| sentence.contains("pairs of cells");
-    assert_eq!(run.statements.iter().filter(pairs).count(), 1);
     // A guest whose disk has no volatile cache sends no flushes, and the host syncs in its place.
     let cells = results("image-format-cache-bus").cells;
     for cell in cells.iter().filter(|cell| cell.workload == "mailserver") {

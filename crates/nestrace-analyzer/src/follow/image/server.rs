@@ -3,11 +3,28 @@
 use nestrace_abi::flags::op;
 use nestrace_trace::manifest::Mount;
 
-use super::ImageState;
+use super::{ImageState, Images};
 use crate::model::file_io_span::FileIoSpan;
 use crate::model::span::Below;
 
+impl Images {
+    /// Whether servers have all data of a disk, as far as it was used.
+    pub(crate) fn is_on_server(&self, disk: u32) -> bool {
+        let is_used = |image, state: &ImageState| !self.is_backing(image) || state.file.any();
+        let of_disk = self.of_disk(disk);
+        let mut used = of_disk
+            .filter(|(image, state)| is_used(*image, state))
+            .peekable();
+        used.peek().is_some() && used.all(|(_, state)| state.has_server())
+    }
+}
+
 impl ImageState {
+    fn has_server(&self) -> bool {
+        let mount = self.about.mount.as_ref();
+        mount.is_some_and(|mount| mount.server().is_some())
+    }
+
     /// Whether each call that carries the image's data to and from its server is in the recording; `recorded` says that of
     /// calls of NFS' client.
     pub(super) fn has_rpcs(&self, recorded: bool) -> bool {
@@ -20,10 +37,8 @@ impl ImageState {
     pub(super) fn below(&self, file: &FileIoSpan, rpcs_recorded: bool) -> Below {
         let moves = matches!(file.op, op::READ | op::WRITE | op::FSYNC | op::FDATASYNC);
         let is_apart = moves && self.has_rpcs(rpcs_recorded);
-        let mount = self.about.mount.as_ref();
-        let is_on_server = mount.is_some_and(|mount| mount.server().is_some());
         let is_direct = self.about.direct == Some(true);
-        if is_on_server && !is_apart && (file.syncs() || is_direct) {
+        if self.has_server() && !is_apart && (file.syncs() || is_direct) {
             Below::Server
         } else {
             Below::Nothing
