@@ -69,24 +69,48 @@ fn what_is_said_of_e4_is_in_its_files() {
             one.what
         ));
     }
-    let flushes = |through: bool| {
-        let own = results.cells.iter().filter(|cell| {
-            cell.workload == "unpack" && (cell.word("cache") == "writethrough") == through
-        });
-        let n = spread(
-            own.flat_map(|cell| &cell.runs)
-                .map(|run| run.host.disk_flushes as f64),
-        );
+    let flushes = |fits: &dyn Fn(&Cell) -> bool| {
+        let own = results.cells.iter();
+        let own = own.filter(|cell| cell.workload == "unpack" && fits(cell));
+        let runs = own.flat_map(|cell| &cell.runs);
+        let n = spread(runs.map(|run| run.host.disk_flushes as f64));
         format!("{} to {}", n.min, n.max)
     };
+    let through = |cell: &Cell| cell.workload == "unpack" && cell.word("cache") == "writethrough";
+    let nested = |cell: &Cell| through(cell) && cell.word("host_fs") == "ext4";
+    let is_full = |cell: &Cell| cell.word("preallocation") == "full";
     sentences.push(format!(
         "{} flushes reach the host's disk while the tree is unpacked, {} in the other modes",
-        flushes(true),
-        flushes(false)
+        flushes(&through),
+        flushes(&|cell| !through(cell))
     ));
-    let through = |cell: &Cell| cell.workload == "unpack" && cell.word("cache") == "writethrough";
     let whole = pairs(&results.cells, "preallocation", ["full", "off"], &through);
-    sentences.push(format!("{} % of the speed without", range(whole)));
+    sentences.push(format!(
+        "{} flushes instead of {}, and unpacking runs at {} % of the speed without",
+        flushes(&|cell| nested(cell) && is_full(cell)),
+        flushes(&|cell| nested(cell) && cell.word("preallocation") == "off"),
+        range(whole)
+    ));
+    let to_raw = |preallocation: &str| {
+        let own = results.cells.iter().filter(|cell| {
+            nested(cell)
+                && (cell.word("format"), cell.word("preallocation")) == ("qcow2", preallocation)
+        });
+        range(spread(own.map(|cell| {
+            let is_raw = |one: &&Cell| {
+                nested(one)
+                    && (one.word("format"), one.word("preallocation")) == ("raw", "off")
+                    && one.word("bus") == cell.word("bus")
+            };
+            let raw = results.cells.iter().find(is_raw).expect("a raw image");
+            performance(cell) / performance(raw)
+        })))
+    };
+    sentences.push(format!(
+        "unpacking has {} % of raw's speed without preallocated metadata, and {} % with it",
+        to_raw("off"),
+        to_raw("metadata")
+    ));
     Page::read().check(&sentences);
 }
 
