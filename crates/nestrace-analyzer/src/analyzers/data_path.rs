@@ -30,6 +30,15 @@ fn without_device(images: &Images, number: u32) -> Option<u32> {
     lacks.map(|(image, _)| image)
 }
 
+/// Whether servers have all data of a disk, as far as it was used.
+fn is_on_server(images: &Images, number: u32) -> bool {
+    let of_disk = images.of_disk(number);
+    let mut used = of_disk
+        .filter(|(image, state)| !images.is_backing(*image) || state.file.any())
+        .peekable();
+    used.peek().is_some() && used.all(|(_, state)| state.has_server())
+}
+
 /// What says how far the disks' I/O was seen.
 pub(crate) struct DataPaths<'a> {
     pub manifest: &'a Manifest,
@@ -60,7 +69,7 @@ impl DataPaths<'_> {
         };
         let host_bio = match file_io {
             Some(unseen @ (Unseen::Elsewhere | Unseen::NoFileIo)) => Some(unseen),
-            _ if self.images.is_on_server(number) => Some(Unseen::OnServer),
+            _ if is_on_server(self.images, number) => Some(Unseen::OnServer),
             _ if !self.bios_recorded => Some(Unseen::NotRecorded),
             _ => without_device(self.images, number).map(|_| Unseen::NoDevice),
         };

@@ -3,24 +3,13 @@
 use nestrace_abi::flags::op;
 use nestrace_trace::manifest::Mount;
 
-use super::{ImageState, Images};
+use super::ImageState;
 use crate::model::file_io_span::FileIoSpan;
 use crate::model::span::Below;
 
-impl Images {
-    /// Whether servers have all data of a disk, as far as it was used.
-    pub(crate) fn is_on_server(&self, disk: u32) -> bool {
-        let is_used = |image, state: &ImageState| !self.is_backing(image) || state.file.any();
-        let of_disk = self.of_disk(disk);
-        let mut used = of_disk
-            .filter(|(image, state)| is_used(*image, state))
-            .peekable();
-        used.peek().is_some() && used.all(|(_, state)| state.has_server())
-    }
-}
-
 impl ImageState {
-    fn has_server(&self) -> bool {
+    /// Whether a server has its data.
+    pub(crate) fn has_server(&self) -> bool {
         let mount = self.about.mount.as_ref();
         mount.is_some_and(|mount| mount.server().is_some())
     }
