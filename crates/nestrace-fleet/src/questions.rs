@@ -3,8 +3,8 @@
 use datafusion::error::Result;
 use nestrace_report::fleet::chance::{FALSE_DISCOVERIES, LEAST_RATIO, false_discoveries, tail};
 use nestrace_report::fleet::{
-    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, MAX_FINDINGS, MAX_ROWS,
-    NoisyHost, Outlier, Slower,
+    Changes, DiskWait, FleetFinding, FleetReport, FleetSegment, Kind, KindWait, MAX_FINDINGS,
+    MAX_ROWS, NoisyHost, Outlier, Slower,
 };
 
 use crate::data_set::DataSet;
