@@ -2,6 +2,7 @@
 //! kernel plays the host: ext4 on dm-linear over a partition, xfs on an md mirror, ext4 on a stripe of
 //! dm and on one of md, ext4 on dm over a loop device; blktrace records beside nestrace.
 
+mod cost;
 mod images;
 mod suspended;
 
@@ -17,7 +18,7 @@ use super::{Scenario, direct_io_link, ground_truth, kernels};
 /// The scenario.
 pub const SCENARIO: Scenario = Scenario {
     name: "stacked-devices",
-    about: "dm and md below file systems, in a guest: events, counts and the devices below",
+    about: "dm and md below file systems, in a guest: events, counts, the devices below, and iocost",
     run,
     alone: false,
 };
@@ -38,6 +39,7 @@ const ROLE: Role<'_> = Role {
         ("setup.sh", include_str!("stacked_devices/setup.sh")),
         ("workload.sh", include_str!("stacked_devices/workload.sh")),
         ("images.sh", include_str!("stacked_devices/images.sh")),
+        ("cost.sh", include_str!("stacked_devices/cost.sh")),
         ("stuck.sh", include_str!("stacked_devices/stuck.sh")),
     ],
     programs: &["dmsetup"],
@@ -130,6 +132,9 @@ fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
     ctx.discard(recording.bundle());
     report.case("stacked-devices/images", |case| {
         images::check(case, ctx, &machine)
+    })?;
+    report.case("stacked-devices/iocost", |case| {
+        cost::check(case, ctx, &machine)
     })?;
     report.case("stacked-devices/suspended", |case| {
         suspended::check(case, &machine)

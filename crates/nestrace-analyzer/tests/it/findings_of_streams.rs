@@ -489,6 +489,52 @@ fn the_limit_that_is_reached_is_named() {
     );
 }
 
+/// Bios wait in the queue of the device that the image lies on, and the policy of a cgroup holds there.
+fn in_queue_of_a_policy(set_with: LimitPlace, nr_requests: u32, before_tag: u64) -> Analysis {
+    let in_queue = Way {
+        host_queue: 9 * MS,
+        ..WAY
+    };
+    let mut streams = every_10_ms(|_| in_queue);
+    let got = |event: &&mut Event| event.kind == Kind::GetRequest as u8;
+    for event in streams.host.iter_mut().filter(got) {
+        event.ts_ns += before_tag;
+    }
+    let mut set = manifest();
+    let name = set.topology.guests[0].disks[0].images[0].devices[0].clone();
+    for device in &mut set.topology.devices {
+        device.nr_requests = nr_requests;
+    }
+    set.topology.guests[0].limits = vec![Limit {
+        set_with,
+        name: String::from("/machine.slice"),
+        device: Some(name),
+        bounds: Limited::Weight,
+        value: 37,
+    }];
+    analyze(streams, &set)
+}
+
+#[test]
+fn a_policy_of_the_queue_holds_bios_back_although_tags_are_free() {
+    let id = "host-throttled";
+    let analysis = in_queue_of_a_policy(LimitPlace::IoCost, 64, 8 * MS);
+    let finding = find(&analysis, id).expect("it fires");
+    assert!(finding.title.contains("iocost"), "{finding:?}");
+    assert_eq!(finding.evidence["limit_value"], Evidence::Whole(37));
+    assert!(finding.advice[0].contains("weight 37 in io.weight of the cgroup /machine.slice"));
+    let verdict = &analysis.verdict.disks[0].limit_is_the_bottleneck;
+    let verdict = verdict.as_ref().expect("the policy holds it");
+    assert_eq!(
+        (verdict.held_by, verdict.value),
+        (LimitHolder::Kernel, Some(37))
+    );
+    // A scheduler's time is after the tag; where all tags are in use the policy proves nothing; io.max holds elsewhere.
+    silent(&in_queue_of_a_policy(LimitPlace::IoCost, 64, 0), id);
+    silent(&in_queue_of_a_policy(LimitPlace::IoCost, 1, 8 * MS), id);
+    silent(&in_queue_of_a_policy(LimitPlace::IoMax, 64, 8 * MS), id);
+}
+
 #[test]
 fn what_waits_for_other_reasons_is_no_limit() {
     let id = "host-throttled";

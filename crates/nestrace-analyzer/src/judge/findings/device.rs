@@ -12,6 +12,26 @@ fn share_of_q2c(device: &Device, part: impl Fn(&Device) -> Option<u64>) -> Optio
     Some(part(device)? as f64 / q2c.max(1) as f64)
 }
 
+/// How long bios waited for a request of a queue, and how many of these were in use.
+pub(super) struct BeforeTag {
+    /// Of the time from Q to C.
+    pub share: f64,
+    /// At once, those that the scheduler held included: what it holds has its tag already, and is not at the device.
+    pub in_use: u64,
+    /// Of these the scheduler held so many.
+    pub sorted: u64,
+}
+
+pub(super) fn before_tag(device: &Device) -> Option<BeforeTag> {
+    let stats = device.stats.as_ref()?;
+    let sorted = stats.at_queue.max;
+    Some(BeforeTag {
+        share: share_of_q2c(device, |_| Some(stats.path_ns.q2g))?,
+        in_use: device.queue_depth.max + sorted,
+        sorted,
+    })
+}
+
 /// What a device did for others than the guest.
 struct Others {
     /// Part of its time, 0 to 1.
@@ -140,14 +160,15 @@ pub(super) fn tag_starvation(subject: &Subject<'_>) -> Judgement {
     let stack = subject.stack.iter();
     let on_host = stack.filter_map(|(about, device)| Some(((*device)?, about.nr_requests)));
     for (device, nr_requests) in in_guest.into_iter().chain(on_host) {
-        let Some(share) = share_of_q2c(device, |device| Some(device.stats.as_ref()?.path_ns.q2g))
+        let Some(BeforeTag {
+            share,
+            in_use,
+            sorted,
+        }) = before_tag(device)
         else {
             continue;
         };
-        // What a scheduler holds has its tag already, and is not at the device.
-        let sorted = device.stats.as_ref().map_or(0, |stats| stats.at_queue.max);
-        let at_once = device.queue_depth.max + sorted;
-        if share < threshold::NO_TAG || nr_requests == 0 || at_once < u64::from(nr_requests) {
+        if share < threshold::NO_TAG || nr_requests == 0 || in_use < u64::from(nr_requests) {
             continue;
         }
         let (place, more_queues) = match device.side {

@@ -1,13 +1,13 @@
-//! The rule about limits: QEMU's throttling, and a cgroup's `io.max`.
+//! The rule about limits: QEMU's throttling, a cgroup's `io.max`, and policies of the host's queue (iocost, `io.latency`).
 
 use std::collections::BTreeMap;
 
 use nestrace_trace::manifest::{self, LimitPlace, Limited};
 
 use super::subject::Subject;
-use super::{Case, Judgement, threshold};
+use super::{Case, Judgement, device, threshold};
 use crate::measure::clues::{DiskClues, HeldBackTimes, Pace, Rate};
-use crate::result::analysis::Evidence;
+use crate::result::analysis::{Device, Evidence};
 use crate::result::dist::Dist;
 use crate::result::units::{of, percent, share, size, time};
 use crate::result::verdict::{LimitBottleneck, LimitHolder};
@@ -91,10 +91,84 @@ fn pace_at_a_limit(subject: &Subject<'_>, place: Place, held: &HeldBackTimes) ->
     held.paces.into_iter().find(is_at_it)
 }
 
+/// Bios that a policy of a queue holds back: they were queued and get no tag, although tags are free. `blk_mq_submit_bio()`
+/// asks the policy (`rq_qos_throttle()`) between the two.
+struct HeldInQueue<'a> {
+    device: &'a Device,
+    /// Of the time from Q to C.
+    share: f64,
+    limit: &'a manifest::Limit,
+}
+
+fn held_in_queue<'a>(subject: &Subject<'a>) -> Option<HeldInQueue<'a>> {
+    let set = set_there(subject, Place::Kernel);
+    subject.stack.iter().find_map(|(about, device)| {
+        let device = (*device)?;
+        let is_policy = |limit: &&&manifest::Limit| {
+            matches!(limit.set_with, LimitPlace::IoCost | LimitPlace::IoLatency)
+                && limit.device.as_deref() == Some(device.name.as_str())
+        };
+        let limit = set.iter().find(is_policy)?;
+        let waits = device::before_tag(device)?;
+        let has_free_tags = waits.in_use < u64::from(about.nr_requests);
+        (has_free_tags && waits.share >= threshold::NO_TAG).then_some(HeldInQueue {
+            device,
+            share: waits.share,
+            limit,
+        })
+    })
+}
+
+impl HeldInQueue<'_> {
+    fn case(&self) -> Case {
+        let (device, limit) = (self.device.name.as_str(), self.limit);
+        let (words, place) = (limit.words(), limit.place());
+        let (policy, advice) = match limit.set_with {
+            LimitPlace::IoLatency => (
+                "io.latency",
+                String::from(
+                    "Find the cgroup beside QEMU's whose `io.latency` the device misses: the kernel slows the others down \
+                     for it. Raise that target, or lower QEMU's. Risk: the cgroup that it protects gets slower.",
+                ),
+            ),
+            _ => (
+                "iocost",
+                format!(
+                    "Raise {words} in {place} (`IOWeight=` in systemd, `virsh blkiotune --device-weights`). If the device \
+                     is idle meanwhile, its model is too small: `io.cost.model` and `io.cost.qos` of the root cgroup. \
+                     Risk: the guest can then slow down others that the weight protects."
+                ),
+            ),
+        };
+        Case {
+            title: format!(
+                "{policy} holds bios back for {} of their time ({words} for {device})",
+                percent(self.share)
+            ),
+            explanation: format!(
+                "Bios wait in the queue of {device} before they get a tag, although tags are free: the kernel's {policy} \
+                 lets them wait there. QEMU's share is {words} in {place}."
+            ),
+            advice: vec![advice],
+            evidence: [
+                ("held_by", "the kernel".into()),
+                ("device", device.into()),
+                ("q2g_share", self.share.into()),
+                ("limit", words.as_str().into()),
+                ("limit_value", limit.value.into()),
+                ("limit_set_in", place.as_str().into()),
+            ]
+            .into(),
+            share: self.share,
+            information: false,
+        }
+    }
+}
+
 /// Requests wait for a limit, QEMU's or a cgroup's, not for the device.
 pub(super) fn is_limited(subject: &Subject<'_>) -> bool {
     let limit = subject.clues.and_then(|clues| limit(subject, clues));
-    limit.is_some()
+    limit.is_some() || held_in_queue(subject).is_some()
 }
 
 /// A limit of QEMU's own lets requests wait where they would wait for a worker thread too.
@@ -152,6 +226,14 @@ fn reached<'a>(
 
 /// What the verdict says of a disk that a limit holds back.
 pub(super) fn bottleneck(subject: &Subject<'_>) -> Option<LimitBottleneck> {
+    if let (Ok(()), Some(HeldInQueue { limit, .. })) = (subject.whole(), held_in_queue(subject)) {
+        return Some(LimitBottleneck {
+            held_by: LimitHolder::Kernel,
+            limit: Some(limit.words()),
+            value: Some(limit.value),
+            set_in: Some(limit.place()),
+        });
+    }
     let limit = limit(subject, subject.gathered_to_the_device().ok()?)?;
     let reached = reached(subject, &limit.pace, &set_there(subject, limit.place));
     Some(LimitBottleneck {
@@ -189,6 +271,10 @@ fn advice(limit: &manifest::Limit) -> String {
 }
 
 pub(super) fn host_throttled(subject: &Subject<'_>) -> Judgement {
+    subject.whole()?;
+    if let Some(held) = held_in_queue(subject) {
+        return held.case().fires();
+    }
     let clues = subject.gathered_to_the_device()?;
     let Some(limit) = limit(subject, clues) else {
         return Ok(None);
