@@ -92,7 +92,8 @@ fn pace_at_a_limit(subject: &Subject<'_>, place: Place, held: &HeldBackTimes) ->
 }
 
 /// Bios that a policy of a queue holds back: they were queued and get no tag, although tags are free. `blk_mq_submit_bio()`
-/// asks the policy (`rq_qos_throttle()`) between the two.
+/// asks the policy (`rq_qos_throttle()`) between the two. Where iocost is on, the kernel's throttle of write-back, which waits
+/// there too, is off (`ioc_qos_write()`).
 struct HeldInQueue<'a> {
     device: &'a Device,
     /// Of the time from Q to C.

@@ -57,7 +57,7 @@ pub(super) const WASTED: f64 = 0.25;
 pub(super) const OTHERS: f64 = 0.2;
 /// `noisy-neighbour`: a device that is idle most of the time delays no I/O.
 pub(super) const BUSY: f64 = 0.3;
-/// `tag-starvation`: part of the time from Q to C before a request was to be had.
+/// `tag-starvation`, and `host-throttled` where tags are free: part of the time from Q to C before a request was to be had.
 pub(super) const NO_TAG: f64 = 0.2;
 /// `scheduler-ineffective`: part of the time from Q to C that requests spend sorted and waiting.
 pub(super) const SCHEDULED: f64 = 0.1;
