@@ -1,4 +1,4 @@
-# A QEMU in a cgroup with a weight, on a disk whose iocost model does 40 requests a second.
+# A QEMU in a cgroup with a weight, on a disk whose iocost model does 20 requests a second.
 cd /tmp
 . /tmp/devices
 . /opt/nestrace/quiet.sh
@@ -11,8 +11,9 @@ cd /sys/fs/cgroup
 echo +io > cgroup.subtree_control
 mkdir guests
 echo 'default 37' > guests/io.weight
-number=$(cat /sys/class/block/$halves/dev)
-rate='rseqiops=40 rrandiops=40 wseqiops=40 wrandiops=40'
+disk=$(dirname $(readlink -f /sys/class/block/$ours))
+number=$(cat $disk/dev)
+rate='rseqiops=20 rrandiops=20 wseqiops=20 wrandiops=20'
 echo "$number ctrl=user model=linear rbps=1000000000 wbps=1000000000 $rate" > io.cost.model || exit 1
 limits='rpct=95 rlat=250000 wpct=95 wlat=250000 min=100 max=100'
 echo "$number enable=1 ctrl=user $limits" > io.cost.qos || exit 1
