@@ -1,7 +1,7 @@
 -- On which hosts the host itself makes guests wait: the time of their data requests in its file system, its queue, its
 -- stacked devices and its device. `amplification` is the bytes that the devices under the images moved, divided by the bytes
 -- that the guests asked for. I/O of the host's other programs counts too; a device below another one is not counted again.
--- md and dm have bios only, so what they were given counts.
+-- md and dm get bios and no requests, so the bytes of their bios count.
 WITH chains AS (
     SELECT host, count(DISTINCT guest || '/' || device) AS disks, sum(n) AS n, sum(sum_ns) AS sum_ns,
            sum(host_fs_submit_ns + host_queue_ns + device_ns + device_flush_ns + host_fs_between_ns + host_fs_complete_ns

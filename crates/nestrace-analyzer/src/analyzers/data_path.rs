@@ -5,7 +5,7 @@
 
 use nestrace_trace::{Manifest, manifest};
 
-use crate::follow::image::Images;
+use crate::follow::image::{ImageState, Images};
 use crate::follow::qemu::Overlap;
 use crate::measure::overlap::Activity;
 use crate::model::data_path::{DataPath, Unseen};
@@ -21,22 +21,23 @@ fn without_file_io(overlap: &Overlap, any_file_io: bool) -> bool {
     nothing || overlap.writes_alone.saturating_mul(SOME) > overlap.writes
 }
 
+/// The images of a disk that have I/O: its own, and backing files as far as they were used.
+fn in_use(images: &Images, number: u32) -> impl Iterator<Item = (u32, &ImageState)> {
+    let of_disk = images.of_disk(number);
+    of_disk.filter(|(image, state)| !images.is_backing(*image) || state.file.any())
+}
+
 /// An image that bios would have to come from, and none can.
 fn without_device(images: &Images, number: u32) -> Option<u32> {
-    let mut of_disk = images.of_disk(number);
-    let lacks = of_disk.find(|(image, state)| {
-        !images.has_device(*image) && (!images.is_backing(*image) || state.file.any())
-    });
+    let mut in_use = in_use(images, number);
+    let lacks = in_use.find(|(image, _)| !images.has_device(*image));
     lacks.map(|(image, _)| image)
 }
 
-/// Whether servers have all data of a disk, as far as it was used.
+/// Whether servers have all data of a disk that is in use.
 fn is_on_server(images: &Images, number: u32) -> bool {
-    let of_disk = images.of_disk(number);
-    let mut used = of_disk
-        .filter(|(image, state)| !images.is_backing(*image) || state.file.any())
-        .peekable();
-    used.peek().is_some() && used.all(|(_, state)| state.has_server())
+    let mut in_use = in_use(images, number).peekable();
+    in_use.peek().is_some() && in_use.all(|(_, state)| state.has_server())
 }
 
 /// What says how far the disks' I/O was seen.

@@ -141,7 +141,7 @@ fn image_format_cache_bus_says_what_is_written_of_it() {
         let is_through = cell.word("cache") == "writethrough";
         for run in &cell.runs {
             assert_eq!(run.guest.disk_flushes == 0, is_through, "{}", cell.id);
-            assert!(run.host.disk_flushes > 0, "{}", cell.id);
+            assert!(run.host.disk_flushes > 90, "{}", cell.id);
         }
     }
 }

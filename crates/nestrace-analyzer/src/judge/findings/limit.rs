@@ -102,6 +102,7 @@ struct HeldInQueue<'a> {
 }
 
 fn held_in_queue<'a>(subject: &Subject<'a>) -> Option<HeldInQueue<'a>> {
+    subject.whole().ok()?;
     let set = set_there(subject, Place::Kernel);
     subject.stack.iter().find_map(|(about, device)| {
         let device = (*device)?;
@@ -148,7 +149,7 @@ impl HeldInQueue<'_> {
             ),
             explanation: format!(
                 "Bios wait in the queue of {device} before they get a tag, although tags are free: the kernel's {policy} \
-                 lets them wait there. QEMU's share is {words} in {place}."
+                 lets them wait there. QEMU has {words}, set in {place}."
             ),
             advice: vec![advice],
             evidence: [
@@ -227,18 +228,15 @@ fn reached<'a>(
 
 /// What the verdict says of a disk that a limit holds back.
 pub(super) fn bottleneck(subject: &Subject<'_>) -> Option<LimitBottleneck> {
-    if let (Ok(()), Some(HeldInQueue { limit, .. })) = (subject.whole(), held_in_queue(subject)) {
-        return Some(LimitBottleneck {
-            held_by: LimitHolder::Kernel,
-            limit: Some(limit.words()),
-            value: Some(limit.value),
-            set_in: Some(limit.place()),
-        });
-    }
-    let limit = limit(subject, subject.gathered_to_the_device().ok()?)?;
-    let reached = reached(subject, &limit.pace, &set_there(subject, limit.place));
+    let (place, reached) = if let Some(held) = held_in_queue(subject) {
+        (Place::Kernel, Some(held.limit))
+    } else {
+        let limit = limit(subject, subject.gathered_to_the_device().ok()?)?;
+        let set = set_there(subject, limit.place);
+        (limit.place, reached(subject, &limit.pace, &set))
+    };
     Some(LimitBottleneck {
-        held_by: match limit.place {
+        held_by: match place {
             Place::Qemu => LimitHolder::Qemu,
             Place::Kernel => LimitHolder::Kernel,
         },
@@ -272,7 +270,6 @@ fn advice(limit: &manifest::Limit) -> String {
 }
 
 pub(super) fn host_throttled(subject: &Subject<'_>) -> Judgement {
-    subject.whole()?;
     if let Some(held) = held_in_queue(subject) {
         return held.case().fires();
     }

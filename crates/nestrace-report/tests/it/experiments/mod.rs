@@ -8,7 +8,9 @@ mod raw_qcow2;
 mod reiserfs_jfs;
 mod remedies;
 
-use nestrace_report::lab::{Cell, CellRun, Metric, Row, Spread, Verdict};
+use nestrace_report::lab::{
+    Cell, CellRun, Comparison, Metric, Published, Results, Row, Spread, Verdict,
+};
 
 /// The page, with one space between words.
 struct Page(String);
@@ -89,6 +91,40 @@ fn performance(cell: &Cell) -> f64 {
         Metric::Seconds => 1.0 / value,
         _ => value,
     }
+}
+
+/// What runs on one disk it was, and how many cells repeat.
+fn of_the_run(run: &Comparison, results: &Results, disk: &str, repetitions: usize) -> Vec<String> {
+    let cells = results.cells.iter();
+    let all: Vec<&CellRun> = cells
+        .flat_map(|cell| cell.runs.iter().chain(&cell.recorded))
+        .collect();
+    let (from, to, _) = times(all.iter().copied());
+    let near = run.rows.iter().filter(|row| apart(&row.values) <= 0.1);
+    let n = run.rows.len();
+    vec![
+        format!(
+            "{n} cells on `{disk}`, {repetitions} repetitions and a recording of each: {} runs from {from} to {to}",
+            all.len()
+        ),
+        format!("{} of {n} cells lie within ±10 %", near.count()),
+    ]
+}
+
+/// A row of a table of statements: the figures alone, without how sure they are.
+fn of_statement(one: &Published) -> String {
+    let ours = one.ours.as_deref().unwrap_or_default();
+    let is_unsure = |end: &&&str| ours.contains(**end);
+    let ours = match [", no overlap", ", within the spread"]
+        .iter()
+        .find(is_unsure)
+    {
+        Some(end) => format!("{})", ours.split(end).next().unwrap_or_default()),
+        None => ours.to_owned(),
+    };
+    let published = one.published.split(" (").next().unwrap_or_default();
+    let judgement = one.judgement.unwrap().words();
+    format!("| {} | {published} | {ours} | {judgement} |", one.what)
 }
 
 /// First and last start, `01:13`, UTC, and how long it is between them.
