@@ -1,11 +1,13 @@
 //! File I/O from the call to the file: system calls, native aio, io_uring, iomap's direct I/O, the
-//! file systems' own sync, NFS. On a host it is that of the traced processes, in a guest that of everybody on
+//! file systems' own sync, NFS, SMB. On a host it is that of the traced processes, in a guest that of everybody on
 //! the chosen mounts ([`caller`](crate::caller)).
 
 mod direct_io;
 mod native_aio;
+mod nfs;
 mod path_call;
 mod rpc;
+mod smb;
 mod sync;
 mod system_call;
 mod uring;

@@ -42,6 +42,7 @@ globals! {
     RQF_FLUSH_SEQ_BIT: u8 = 4;
     URING_SUBMIT_ARG: u8 = 0;
     THROTTLE_PAUSE_ARG: u8 = 0;
+    SMB_MESSAGE_ARG: u8 = 0;
     JIFFY_NS: u32 = 0;
     PREEMPTIBLE: u8 = 0;
     SWITCH_STATE: u8 = 0;

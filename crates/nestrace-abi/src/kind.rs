@@ -152,13 +152,14 @@ kinds! {
     /// whose descriptor is passed; `inode` 0. Not recorded with an absolute path: a probe cannot see its mount. `sub` of
     /// `unlinkat` for a folder is that of `rmdir`.
     CallDone = 41, "call_done", File;
-    /// A call to an NFS server begins that reads, writes or commits an image's data. `sub` op (of a commit that of
-    /// `fsync`), `object` the client's structure for it, `related` the direct I/O that it is for (0 if it is for the page
-    /// cache), `offset`, `bytes` (of a commit 0), file; of direct I/O by native aio or io_uring `iocb` and `origin` as
-    /// `dio_begin` has them. Only in a host's stream.
+    /// A call to a server of files (NFS, SMB) begins that reads, writes or commits an image's data. `sub` op (of a commit or
+    /// a flush that of `fsync`), `object` the client's structure for it (of SMB's flush the thread), `related` the direct I/O
+    /// that it is for (0 if it is for the page cache; on SMB since 6.10 whatever it is for), `offset`, `bytes` (of a commit
+    /// 0), file; of direct I/O by native aio or io_uring `iocb` and `origin` as `dio_begin` has them. Only in a host's stream.
     RpcBegin = 42, "rpc_begin", File;
     /// It has ended, or begins again with the rest. `sub` op, `object` as `rpc_begin` has it, `related` when it was sent
-    /// last (0: it was not), `offset` how many nanoseconds later its reply arrived, file.
+    /// last (0: it was not; all ones: the client does not say, which is SMB), `offset` how many nanoseconds later its reply
+    /// arrived, file.
     RpcEnd = 43, "rpc_end", File;
 
     /// Read-ahead on an image. `sub` 1 sync, 2 async, 3 by order, 4 unbounded; `offset`, `bytes`, file.

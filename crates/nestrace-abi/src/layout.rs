@@ -150,6 +150,24 @@ macro_rules! fields {
             RPC_TASK_REQUEST = "rpc_task.tk_rqstp";
             RPC_REQUEST_SENT = "rpc_rqst.rq_xtime";
             RPC_REQUEST_TOOK = "rpc_rqst.rq_rtt";
+            SMB_READ_FILE = "cifs_readdata.cfile";
+            SMB_READ_CONTEXT = "cifs_readdata.ctx";
+            SMB_READ_OFFSET = "cifs_readdata.offset";
+            SMB_READ_BYTES = "cifs_readdata.bytes";
+            SMB_WRITE_FILE = "cifs_writedata.cfile";
+            SMB_WRITE_CONTEXT = "cifs_writedata.ctx";
+            SMB_WRITE_OFFSET = "cifs_writedata.offset";
+            SMB_WRITE_BYTES = "cifs_writedata.bytes";
+            SMB_CONTEXT_IOCB = "cifs_aio_ctx.iocb";
+            SMB_FILE_DENTRY = "cifsFileInfo.dentry";
+            SMB_FILE_FID = "cifsFileInfo.fid";
+            SMB_CALL_REQUEST = "cifs_io_subrequest.rreq";
+            SMB_CALL_OFFSET = "cifs_io_subrequest.subreq.start";
+            SMB_CALL_BYTES = "cifs_io_subrequest.subreq.len";
+            SMB_MESSAGE_DATA = "mid_q_entry.callback_data";
+            NETFS_INODE = "netfs_io_request.inode";
+            NETFS_IOCB = "netfs_io_request.iocb";
+            DENTRY_INODE = "dentry.d_inode";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
             FOLIO_FLAGS = "folio.flags";
             FOLIO_FLAGS_1 = "folio._flags_1";
@@ -209,6 +227,8 @@ pub const RQF_FLUSH_SEQ_BIT_BEFORE_6_11: u8 = 4;
 pub const URING_SUBMIT_ARG: &str = "URING_SUBMIT_ARG";
 /// Global: which argument of the tracepoint balance_dirty_pages is the pause in jiffies (10, or 6 since 6.16); 0 if neither.
 pub const THROTTLE_PAUSE_ARG: &str = "THROTTLE_PAUSE_ARG";
+/// Global: which argument of the SMB client's callbacks is the message (0, or 1 where its server stands before it).
+pub const SMB_MESSAGE_ARG: &str = "SMB_MESSAGE_ARG";
 /// Global: nanoseconds of a jiffy.
 pub const JIFFY_NS: &str = "JIFFY_NS";
 /// Global: 1 where a tracepoint's programs may be preempted between two of them (Linux 7.0).

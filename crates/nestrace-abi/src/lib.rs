@@ -84,6 +84,9 @@ pub struct OwnedRecord {
     pub owner: Owner,
 }
 
+/// `related` of a [`Kind::RpcEnd`] whose client does not say when it sent the call.
+pub const RPC_SENT_UNKNOWN: u64 = u64::MAX;
+
 /// Size of the kernel's `struct page` for which the low bits of a [`Kind::Queue`]'s first page hold the place within the page.
 pub const PAGE_IDENTITY_SIZE: u16 = 64;
 /// The place within the page is in units of `1 << PAGE_IDENTITY_SHIFT` bytes. So 64 × `related` of a [`Kind::Queue`] grows as

@@ -25,6 +25,7 @@ pub mod needs;
 pub mod plan;
 pub mod preemption;
 pub mod probes;
+pub mod smb;
 pub mod throttle;
 pub mod tracepoint_format;
 pub mod uring;

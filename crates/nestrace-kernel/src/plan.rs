@@ -10,8 +10,8 @@ use crate::layout::Layout;
 use crate::needs;
 use crate::preemption::tracepoints_may_be_preempted;
 use crate::probes::{At, How, ProbeRow, QEMU, QEMU_USDT, TRACEPOINTS};
-use crate::throttle;
 use crate::uring;
+use crate::{smb, throttle};
 
 /// `--detail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -266,6 +266,11 @@ fn tracepoint(
     if row.target == "balance_dirty_pages" && throttle::pause_argument(layout).is_none() {
         return Err(no(
             "this kernel's balance_dirty_pages has the pause in another place",
+        ));
+    }
+    if row.module == Some("cifs") && smb::message_argument(layout).is_none() {
+        return Err(no(
+            "this kernel's SMB client has the message of a reply in another place",
         ));
     }
     needs::lacking(layout, row.program, found).map_or(Ok(found), |reason| Err(no(&reason)))

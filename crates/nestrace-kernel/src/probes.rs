@@ -214,6 +214,16 @@ pub const TRACEPOINTS: &[ProbeRow] = &[
     rpc("nfs_readpage_done"),
     rpc("nfs_writeback_done"),
     rpc("nfs_commit_done"),
+    smb_call("smb2_async_readv"),
+    smb_call("smb2_async_writev"),
+    smb_call("smb2_readv_callback"),
+    smb_call("smb2_writev_callback"),
+    smb_call("smb2_flush_file"),
+    ProbeRow {
+        program: "smb2_flushed_file",
+        how: How::Kretprobe,
+        ..smb_call("smb2_flush_file")
+    },
     page_cache(
         "page_cache_sync_ra",
         "Read-ahead is known by the flag of the I/O only, not by what asked for it.",
@@ -357,7 +367,7 @@ pub const QEMU_USDT: &[(&str, &str)] = &[("virtqueue_push", "virtqueue_fill")];
 /// Modules that carry types or tracepoints of the tables where they are not built in, in the order
 /// in which they depend on one another. `/sys/kernel/btf` names them like this.
 pub const MODULES: &[&str] = &[
-    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod", "sunrpc", "nfs",
+    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod", "sunrpc", "nfs", "cifs",
 ];
 
 /// Every tracepoint that a row names, each once.

@@ -6,11 +6,13 @@ use nestrace_abi::{
     end_io,
     layout::{
         ALL_DEVICES, PG_HEAD_BIT, PREEMPTIBLE, RQF_FLUSH_SEQ_BIT, RQF_FLUSH_SEQ_BIT_BEFORE_6_11,
-        SWITCH_STATE, SYMBOLS, THROTTLE_PAUSE_ARG, URING_COMPLETE_CQE, URING_SUBMIT_ARG,
+        SMB_MESSAGE_ARG, SWITCH_STATE, SYMBOLS, THROTTLE_PAUSE_ARG, URING_COMPLETE_CQE,
+        URING_SUBMIT_ARG,
     },
 };
 use nestrace_kernel::{
-    kallsyms::Addresses, layout::Layout, preemption::tracepoints_may_be_preempted, throttle, uring,
+    kallsyms::Addresses, layout::Layout, preemption::tracepoints_may_be_preempted, smb, throttle,
+    uring,
 };
 use nix::time::{ClockId, clock_getres};
 
@@ -90,6 +92,7 @@ fn constants(layout: &Layout, all_devices: bool, preemptible: bool) -> Vec<(&'st
             THROTTLE_PAUSE_ARG,
             throttle::pause_argument(layout).unwrap_or(0),
         ),
+        (SMB_MESSAGE_ARG, smb::message_argument(layout).unwrap_or(0)),
         (URING_SUBMIT_ARG, u8::from(uring::context_is_first(layout))),
         (PREEMPTIBLE, u8::from(preemptible)),
         (SWITCH_STATE, u8::from(switch_passes_state(layout))),

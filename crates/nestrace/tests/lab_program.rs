@@ -1,7 +1,6 @@
 //! `nestrace lab` becomes the `nestrace-lab` beside it, or the one in the PATH; `nestrace fleet` does so with its own.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -20,9 +19,19 @@ fn installed() -> (TempDir, PathBuf) {
 }
 
 fn put_lab(folder: &Path) {
-    let lab = folder.join("nestrace-lab");
-    fs::write(&lab, LAB).expect("a script");
-    fs::set_permissions(&lab, Permissions::from_mode(0o755)).expect("a program");
+    put_script(folder, "nestrace-lab", LAB);
+}
+
+/// Installed by another process: what this one has open to write, a fork of a test beside would keep open, and nobody could
+/// start it.
+fn put_script(folder: &Path, name: &str, text: &str) {
+    let written = folder.join(format!("{name}.sh"));
+    fs::write(&written, text).expect("a script");
+    let installed = Command::new("install")
+        .arg(&written)
+        .arg(folder.join(name))
+        .status();
+    assert!(installed.expect("install starts").success());
 }
 
 fn lab(program: &Path, path: &str, words: &[&str]) -> Output {
@@ -109,8 +118,6 @@ fn fleet_is_a_program_of_its_own_too() {
         stderr.contains("hint: cargo install --locked --path crates/nestrace-fleet "),
         "{stderr}"
     );
-    let fleet = folder.path().join("nestrace-fleet");
-    fs::write(&fleet, "#!/bin/sh\necho \"$*\"\n").expect("a script");
-    fs::set_permissions(&fleet, Permissions::from_mode(0o755)).expect("a program");
+    put_script(folder.path(), "nestrace-fleet", "#!/bin/sh\necho \"$*\"\n");
     assert_eq!(start().stdout, b"report x\n");
 }

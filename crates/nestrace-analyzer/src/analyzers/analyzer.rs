@@ -18,7 +18,7 @@ use crate::analyzers::recording::Unreadable;
 use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::cpu::CpuStates;
 use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
+use crate::follow::image::{Images, RecordedRpcs};
 use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::{Disks, Qemu};
 use crate::link::chains::Stories;
@@ -94,8 +94,7 @@ impl Analyzer {
     #[must_use]
     pub fn new(manifest: &Manifest, options: Options) -> Self {
         let mut images = Images::new(&manifest.topology);
-        let probes = &manifest.probes;
-        images.rpcs_recorded = probes.iter().any(|probe| probe.name == "nfs_readpage_done");
+        images.rpcs_recorded = RecordedRpcs::of(&manifest.probes);
         let n_disks = images.disks.len();
         let lost = |source: &str| {
             manifest

@@ -23,6 +23,7 @@ use crate::model::span::{Below, BioSpan};
 use crate::model::stacking::Stacking;
 use crate::result::analysis::{self, ReadWrite};
 use graph::InGraph;
+pub(crate) use server::RecordedRpcs;
 use sharing::{Qemus, Use};
 pub(crate) use stacks::{Stacks, has_parity, is_stacked};
 use volume::{Extent, Volume, Volumes};
@@ -97,8 +98,8 @@ impl ImageState {
 /// Every image of every guest.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    /// Calls of NFS' client were recorded.
-    pub rpcs_recorded: bool,
+    /// Clients of servers whose calls were recorded.
+    pub rpcs_recorded: RecordedRpcs,
     /// The disks, guest by guest.
     pub disks: Vec<DiskRef>,
     /// The images, disk by disk, top first.

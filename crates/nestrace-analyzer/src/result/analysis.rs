@@ -426,7 +426,7 @@ pub struct ImageFileIo {
     pub cdf: ReadWriteCdf,
 }
 
-/// Calls of NFS' client to its server about an image, whoever made it do them.
+/// Calls of the NFS or SMB client to its server about an image, whoever made it do them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -443,7 +443,8 @@ pub struct ImageRpcs {
     pub linked: u64,
     /// Begin to end in the client; `sync` of commits.
     pub latency_ns: FileLatency,
-    /// From the moment that the call was last sent until its reply came, as sunrpc counts it; `sync` of commits.
+    /// From the moment that the call was last sent until its reply came, as sunrpc counts it (of SMB from its begin);
+    /// `sync` of commits.
     pub at_server_ns: FileLatency,
 }
 

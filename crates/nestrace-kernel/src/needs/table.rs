@@ -190,35 +190,13 @@ pub const NEEDS: &[Needs] = &[
     Needs {
         program: "nfs_initiate_read",
         arguments: &["nfs_pgio_header"],
-        reads: &[
-            INODE,
-            MAPPING,
-            KIOCB,
-            &[
-                "NFS_DIRECT_IOCB",
-                "NFS_HEADER_COUNT",
-                "NFS_HEADER_DIRECT",
-                "NFS_HEADER_INODE",
-                "NFS_HEADER_OFFSET",
-            ],
-        ],
+        reads: &[INODE, MAPPING, KIOCB, NFS_HEADER],
         any_of: &[],
     },
     Needs {
         program: "nfs_initiate_write",
         arguments: &["nfs_pgio_header"],
-        reads: &[
-            INODE,
-            MAPPING,
-            KIOCB,
-            &[
-                "NFS_DIRECT_IOCB",
-                "NFS_HEADER_COUNT",
-                "NFS_HEADER_DIRECT",
-                "NFS_HEADER_INODE",
-                "NFS_HEADER_OFFSET",
-            ],
-        ],
+        reads: &[INODE, MAPPING, KIOCB, NFS_HEADER],
         any_of: &[],
     },
     Needs {
@@ -249,6 +227,36 @@ pub const NEEDS: &[Needs] = &[
         arguments: &["rpc_task", "nfs_commit_data"],
         reads: &[INODE, RPC, &["NFS_COMMIT_INODE"]],
         any_of: &[],
+    },
+    Needs {
+        program: "smb2_async_readv",
+        arguments: &["cifs_readdata|cifs_io_subrequest"],
+        reads: &[INODE, MAPPING, KIOCB],
+        any_of: &["SMB_READ_FILE", "SMB_CALL_REQUEST"],
+    },
+    Needs {
+        program: "smb2_async_writev",
+        arguments: &["cifs_writedata|cifs_io_subrequest"],
+        reads: &[INODE, MAPPING, KIOCB],
+        any_of: &["SMB_WRITE_FILE", "SMB_CALL_REQUEST"],
+    },
+    Needs {
+        program: "smb2_readv_callback",
+        arguments: &["mid_q_entry|TCP_Server_Info"],
+        reads: &[INODE, &["SMB_MESSAGE_DATA"]],
+        any_of: &["SMB_READ_FILE", "SMB_CALL_REQUEST"],
+    },
+    Needs {
+        program: "smb2_writev_callback",
+        arguments: &["mid_q_entry|TCP_Server_Info"],
+        reads: &[INODE, &["SMB_MESSAGE_DATA"]],
+        any_of: &["SMB_WRITE_FILE", "SMB_CALL_REQUEST"],
+    },
+    Needs {
+        program: "smb2_flush_file",
+        arguments: &["unsigned int", "cifs_tcon", "cifs_fid"],
+        reads: &[INODE],
+        any_of: &["SMB_FILE_FID"],
     },
     Needs {
         program: "page_cache_sync_ra",
@@ -472,6 +480,13 @@ const MAPPING: &[&str] = &["FILE_MAPPING", "MAPPING_HOST"];
 /// Of a direct I/O's control block.
 const KIOCB: &[&str] = &["KIOCB_COMPLETE", "KIOCB_FILE", "KIOCB_POS"];
 /// When a call to a server was sent and answered.
+const NFS_HEADER: &[&str] = &[
+    "NFS_DIRECT_IOCB",
+    "NFS_HEADER_COUNT",
+    "NFS_HEADER_DIRECT",
+    "NFS_HEADER_INODE",
+    "NFS_HEADER_OFFSET",
+];
 const RPC: &[&str] = &["RPC_REQUEST_SENT", "RPC_REQUEST_TOOK", "RPC_TASK_REQUEST"];
 /// From a descriptor to the open file.
 const OPEN_FILE: &[&str] = &["FDT_MAX", "FILE_FLAGS"];

@@ -97,7 +97,7 @@ pub(super) const fn page_cache(name: &'static str, cost: &'static str) -> ProbeR
     }
 }
 
-/// A call of NFS' client.
+/// A call of the NFS client.
 pub(super) const fn rpc(name: &'static str) -> ProbeRow {
     let cost =
         "Of I/O on an image on NFS the client's time and the server's cannot be distinguished.";
@@ -105,6 +105,17 @@ pub(super) const fn rpc(name: &'static str) -> ProbeRow {
         images_only: true,
         module: Some("nfs"),
         ..row(Source::File, How::RawTp, At::Full, name, cost)
+    }
+}
+
+/// A function of the SMB client: its tracepoints do not say which file and which request a call is for.
+pub(super) const fn smb_call(function: &'static str) -> ProbeRow {
+    let cost =
+        "Of I/O on an image on SMB the client's time and the server's cannot be distinguished.";
+    ProbeRow {
+        images_only: true,
+        module: Some("cifs"),
+        ..row(Source::File, How::Kprobe, At::Full, function, cost)
     }
 }
 

@@ -10,7 +10,8 @@ use xtask::case::Case;
 
 use super::machine::Machine;
 
-/// Tracepoints that the kernels of a series do not have, or whose module is not loaded: no image is on NFS.
+/// Tracepoints and functions that the kernels of a series do not have, or whose module is not loaded: no image is on NFS or
+/// SMB.
 fn absent(series: &str) -> BTreeSet<&'static str> {
     let mut absent = BTreeSet::from([
         "nfs_initiate_read",
@@ -19,6 +20,11 @@ fn absent(series: &str) -> BTreeSet<&'static str> {
         "nfs_readpage_done",
         "nfs_writeback_done",
         "nfs_commit_done",
+        "smb2_async_readv",
+        "smb2_async_writev",
+        "smb2_readv_callback",
+        "smb2_writev_callback",
+        "smb2_flush_file",
     ]);
     if ["6.1", "6.12"].contains(&series) {
         absent.extend([
@@ -86,7 +92,8 @@ pub fn attached(case: &mut Case, manifest: &Manifest, series: &str) {
     );
     for probe in refused() {
         let reason = probe.reason.as_str();
-        let is_reason = reason.contains("no tracepoint") || reason == "module nfs is not loaded";
+        let is_absent = ["module nfs is not loaded", "module cifs is not loaded"].contains(&reason);
+        let is_reason = reason.contains("no tracepoint") || is_absent;
         let says_why = is_reason && !probe.cost.is_empty();
         case.holds(
             "why a probe is refused",

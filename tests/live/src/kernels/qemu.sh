@@ -3,7 +3,7 @@
 start_qemu() {
   load 9pnet_virtio 9p
   mkdir -p /mnt/host
-  mount -t 9p -o trans=virtio,version=9p2000.L,cache=loose,msize=262144,ro root /mnt/host || exit 1
+  [ -d /mnt/host/usr ] || mount -t 9p -o trans=virtio,version=9p2000.L,cache=loose,msize=262144,ro root /mnt/host || exit 1
   mkfifo /tmp/monitor
   libraries=/mnt/host/lib/x86_64-linux-gnu:/mnt/host/usr/lib/x86_64-linux-gnu
   LD_LIBRARY_PATH=$libraries /mnt/host/usr/bin/qemu-system-x86_64 -name guest=inner -S -machine pc,accel=tcg \

@@ -1,4 +1,4 @@
-# Servers of NFS and of iSCSI in the guest that plays the host, which is their client over the loopback interface.
+# Servers of NFS, SMB and iSCSI in the guest that plays the host, which is their client over the loopback interface.
 set -e
 export LD_LIBRARY_PATH=/opt/nestrace
 load nfsd nfsv4 sch_netem sd_mod crc32c_generic iscsi_tcp iscsi_target_mod
@@ -21,6 +21,8 @@ echo "tcp 2049" > /proc/fs/nfsd/portlist
 echo 4 > /proc/fs/nfsd/threads
 echo Y > /proc/fs/nfsd/v4_end_grace 2> /dev/null || true
 /usr/bin/mount -i -t nfs4 -o vers=4.2,addr=127.0.0.1,clientaddr=127.0.0.1,noatime 127.0.0.1:/images /mnt/images
+
+. /opt/nestrace/smb.sh
 
 # Two disks in memory.
 mount -t configfs configfs /sys/kernel/config

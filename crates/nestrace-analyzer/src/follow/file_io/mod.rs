@@ -264,11 +264,10 @@ impl FileIo {
             let is_apart = !matches!(aio.call.op, op::READ | op::WRITE)
                 || aio.direct
                 || host.always_direct(aio.call.image);
-            if i < taken
-                && !is_apart
-                && !self.dio_begin_recorded
-                && host.images.may_be_held(aio.call.image)
-            {
+            let image = aio.call.image;
+            let may_begin_later = !self.dio_begin_recorded && host.images.may_be_held(image)
+                || host.images.is_direct_at_server(image);
+            if i < taken && !is_apart && may_begin_later {
                 aio.returned_ns = Some(event.ts_ns);
                 continue;
             }

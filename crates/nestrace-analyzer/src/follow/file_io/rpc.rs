@@ -1,9 +1,9 @@
-//! Calls of NFS' client to its server, and the file I/O that each is for.
+//! Calls of a client of files (NFS, SMB) to its server, and the file I/O that each is for.
 //!
 //! Asynchronous direct I/O names its kiocb. Other calls begin in the thread that does the file I/O; those that a
 //! direct I/O goes on with in other threads (a commit) name the same direct I/O.
 
-use nestrace_abi::flags::op;
+use nestrace_abi::{RPC_SENT_UNKNOWN, flags::op};
 use nestrace_trace::Event;
 
 use super::FileIo;
@@ -97,10 +97,15 @@ impl FileIo {
         let Some(rpc) = self.rpcs.in_flight.remove(&event.object) else {
             return;
         };
-        let (sent_ns, answered_ns) = (event.related, event.related.saturating_add(event.offset));
+        let (sent_ns, answered_ns) = if event.related == RPC_SENT_UNKNOWN {
+            // The client's work on the call and on its reply is little.
+            (rpc.began_ns, event.ts_ns)
+        } else {
+            (event.related, event.related.saturating_add(event.offset))
+        };
         // It may have failed before it was sent.
         let was_sent = sent_ns >= rpc.began_ns && answered_ns <= event.ts_ns;
-        let at_server_ns = was_sent.then_some(event.offset);
+        let at_server_ns = was_sent.then_some(answered_ns.saturating_sub(sent_ns));
         let waiting = host.spans.as_deref_mut();
         let waiting = waiting.and_then(|spans| spans.waiting_mut(rpc.serial));
         if let Some(image) = host.images.images.get_mut(rpc.image as usize) {

@@ -73,6 +73,13 @@ impl Images {
         self.is_direct(image) && qemu.is_some_and(|qemu| qemu.is_limited)
     }
 
+    /// Whether direct I/O on the image is calls to its server, which a worker of the kernel may begin after the call has
+    /// returned (SMB, 7.3).
+    pub(crate) fn is_direct_at_server(&self, image: u32) -> bool {
+        let state = self.images.get(image as usize);
+        self.is_direct(image) && state.is_some_and(|state| state.has_rpcs(self.rpcs_recorded))
+    }
+
     /// Whether two images are one file.
     pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
         let key = |image: u32| {

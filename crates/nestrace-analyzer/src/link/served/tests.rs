@@ -15,7 +15,7 @@ use nestrace_trace::manifest::{Backend, Device, Disk, Guest, Image, Manifest, Mo
 use super::{DiskOnHost, HostHalf, HostLayers, HostSide};
 use crate::follow::block::{BlockLayer, Lent};
 use crate::follow::file_io::FileIo;
-use crate::follow::image::Images;
+use crate::follow::image::{Images, RecordedRpcs};
 use crate::follow::image_observer::ImageObserver;
 use crate::follow::qemu::{Disks, Qemu};
 use crate::measure::overlap::Activity;
@@ -119,7 +119,11 @@ struct Outcome {
 
 fn run(topology: &Topology, maps: &[ImageMap], text: &str) -> Outcome {
     let mut images = Images::new(topology);
-    images.rpcs_recorded = text.contains("rpc-");
+    let rpcs = text.contains("rpc-");
+    images.rpcs_recorded = RecordedRpcs {
+        nfs: rpcs,
+        smb: rpcs,
+    };
     let n_disks = images.disks.len();
     let mut manifest = Manifest::default();
     manifest.topology = topology.clone();

@@ -439,6 +439,13 @@ fn a_call_to_the_server_is_apart_from_its_client() {
                 (SegmentKind::QemuComplete, 10),
             ],
         ),
+        // A client that does not say when it sent the call (SMB).
+        (
+            by_thread,
+            "130 rpc-write n1 8192+8192 inode=12 of=7:0
+             160 rpc-end n1 inode=12 of=7:0 rel=0xffffffffffffffff tid=7",
+            &APART[..],
+        ),
         // Another thread's, another place's, another file's.
         (
             by_thread,
@@ -467,18 +474,27 @@ fn a_call_to_the_server_is_apart_from_its_client() {
 
 #[test]
 fn native_aio_on_a_network_file_system_ends_with_its_last_call() {
-    let between = "111 aio-submit-write i1 8192+8192 inode=12 of=7:0
-         115 rpc-write n1 8192+8192 inode=12 of=7:0 rel=d1 iocb=k1 origin=i1
-         120 io_submit-exit result=1
-         165 rpc-end n1 inode=12 of=7:0 rel=130 30+0 tid=7";
-    assert_eq!(
-        write_on_nfs("io_submit 0+1", between, "thread t1"),
-        [
-            (SegmentKind::QemuSubmit, 11),
-            (SegmentKind::HostFsSubmit, 19),
-            (SegmentKind::Remote, 30),
-            (SegmentKind::HostFsComplete, 5),
-            (SegmentKind::QemuComplete, 15),
-        ]
-    );
+    let begins = "rpc-write n1 8192+8192 inode=12 of=7:0 rel=d1 iocb=k1 origin=i1";
+    for calls in [
+        // In the thread that submits; by a worker after it has returned.
+        format!("115 {begins}\n 120 io_submit-exit result=1"),
+        format!("115 io_submit-exit result=1\n 120 {begins} tid=7"),
+    ] {
+        let between = format!(
+            "111 aio-submit-write i1 8192+8192 inode=12 of=7:0
+             {calls}
+             165 rpc-end n1 inode=12 of=7:0 rel=130 30+0 tid=7"
+        );
+        assert_eq!(
+            write_on_nfs("io_submit 0+1", &between, "thread t1"),
+            [
+                (SegmentKind::QemuSubmit, 11),
+                (SegmentKind::HostFsSubmit, 19),
+                (SegmentKind::Remote, 30),
+                (SegmentKind::HostFsComplete, 5),
+                (SegmentKind::QemuComplete, 15),
+            ],
+            "{calls}"
+        );
+    }
 }
