@@ -10,6 +10,7 @@
 #![feature(core_intrinsics)]
 #![allow(internal_features)]
 
+mod bcache;
 mod block;
 mod caller;
 mod cpu;

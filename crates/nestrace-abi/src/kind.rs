@@ -104,6 +104,9 @@ kinds! {
     RequestMerge = 15, "request_merge", Block;
     /// A request was remapped. `object` request, new place; `file_offset`, `owner_dev` the old offset and device.
     RequestRemap = 16, "request_remap", Block;
+    /// A driver has made a bio for another one, right before its Q (bcache, which reports no remap). `object` the bio,
+    /// place, `flags`; `related` the bio that it is for, `owner_dev` the device of that.
+    BioMade = 17, "bio_made", Block;
     /// P, a thread plugged the queue. `dev`.
     Plug = 20, "plug", Block;
     /// U, a thread's plug was flushed; UT where `sub` is 1 (by the timer or the scheduler). `bytes` number of requests,

@@ -168,6 +168,12 @@ macro_rules! fields {
             NETFS_INODE = "netfs_io_request.inode";
             NETFS_IOCB = "netfs_io_request.iocb";
             DENTRY_INODE = "dentry.d_inode";
+            SEARCH_CLOSURE = "search.cl";
+            SEARCH_BIO = "search.orig_bio";
+            SEARCH_DEVICE = "search.d";
+            SEARCH_INSERT = "search.iop";
+            CLOSURE_PARENT = "closure.parent";
+            BCACHE_DISK = "bcache_device.disk";
             WBC_TO_WRITE = "writeback_control.nr_to_write";
             FOLIO_FLAGS = "folio.flags";
             FOLIO_FLAGS_1 = "folio._flags_1";
@@ -195,6 +201,10 @@ pub const SYMBOLS: &[(&str, &str)] = &[
     ("FN_BLKDEV_END_IO_ASYNC", "blkdev_bio_end_io_async"),
     ("FN_AIO_COMPLETE", "aio_complete_rw"),
     ("FN_LOOP_COMPLETE", "lo_rw_aio_complete"),
+    // Ends of bios that bcache makes for a bio above: on the backing device, reads of the cache, writes into it.
+    ("FN_BCACHE_BACKING", "backing_request_endio"),
+    ("FN_BCACHE_READ", "bch_cache_read_endio"),
+    ("FN_BCACHE_INSERT", "bch_data_insert_endio"),
     // Reads by direct I/O that one bio carries, since 7.3: the pool that their bios are of, whoever is told of their end.
     ("POOL_IOMAP_DIO_SIMPLE", "iomap_dio_simple_pool"),
     ("FN_IOMAP_DIO_SIMPLE_END_IO", "iomap_dio_simple_end_io"),

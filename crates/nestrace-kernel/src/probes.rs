@@ -367,7 +367,8 @@ pub const QEMU_USDT: &[(&str, &str)] = &[("virtqueue_push", "virtqueue_fill")];
 /// Modules that carry types or tracepoints of the tables where they are not built in, in the order
 /// in which they depend on one another. `/sys/kernel/btf` names them like this.
 pub const MODULES: &[&str] = &[
-    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod", "sunrpc", "nfs", "cifs",
+    "jbd2", "ext4", "xfs", "btrfs", "f2fs", "loop", "dm_mod", "md_mod", "bcache", "sunrpc", "nfs",
+    "cifs",
 ];
 
 /// Every tracepoint that a row names, each once.

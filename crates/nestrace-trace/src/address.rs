@@ -75,7 +75,7 @@ impl Column {
 pub const fn columns(kind: Kind) -> &'static [Column] {
     use Column::{Bytes, Iocb, Object, Offset, Origin, Related};
     match kind {
-        Kind::Queue | Kind::Split | Kind::BioRemap | Kind::Issue => {
+        Kind::Queue | Kind::Split | Kind::BioRemap | Kind::BioMade | Kind::Issue => {
             &[Object, Related, Iocb, Origin]
         }
         // Up to three bios.

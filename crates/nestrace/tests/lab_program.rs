@@ -22,8 +22,8 @@ fn put_lab(folder: &Path) {
     put_script(folder, "nestrace-lab", LAB);
 }
 
-/// Installed by another process: what this one has open to write, a fork of a test beside would keep open, and nobody could
-/// start it.
+/// Installed by another process: a fork of a test beside would keep open what this one writes, and the kernel starts no such
+/// program.
 fn put_script(folder: &Path, name: &str, text: &str) {
     let written = folder.join(format!("{name}.sh"));
     fs::write(&written, text).expect("a script");

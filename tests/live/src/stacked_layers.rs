@@ -1,8 +1,9 @@
 //! Where the time of a bio goes in devices that stand on each other, down to the lowest ones. A guest of Debian's kernel plays
 //! the host: ext4 on a linear volume, on dm-crypt, on a mirror of md with one leg that dm-delay slows down by
-//! 5 ms; RAID5 with partial stripes; a thin volume; loop devices over files of XFS.
+//! 5 ms; RAID5 with partial stripes; a thin volume; a disk behind a cache (bcache); loop devices over files of XFS.
 
 use anyhow::Context;
+use nestrace_rig::packages;
 use serde_json::Value;
 use xtask::case::{Case, Report};
 
@@ -32,13 +33,23 @@ const ROLE: Role<'_> = Role {
         ("files", 384 << 20),
         ("thin-meta", 8 << 20),
         ("thin-data", 64 << 20),
+        ("backing", 48 << 20),
+        // The kernel wants 513 buckets at least.
+        ("cache", 96 << 20),
     ],
     scripts: &[
         ("setup.sh", include_str!("stacked_layers/setup.sh")),
         ("workload.sh", include_str!("stacked_layers/workload.sh")),
     ],
-    programs: &["dmsetup"],
-    modules: &["dm_crypt", "xts", "ecb", "raid456", "dm_thin_pool"],
+    programs: &["dmsetup", "make-bcache"],
+    modules: &[
+        "dm_crypt",
+        "xts",
+        "ecb",
+        "raid456",
+        "dm_thin_pool",
+        "bcache",
+    ],
     extra_arguments: &[],
 };
 
@@ -46,15 +57,16 @@ const ROLE: Role<'_> = Role {
 const DELAY_NS: f64 = 5e6;
 /// The uppermost devices, by their names in `setup.sh`: what each is made by, and the kinds of the layers that its writes
 /// pass.
-const STACKS: [(&str, &str, &[&str]); 5] = [
+const STACKS: [(&str, &str, &[&str]); 6] = [
     ("linear", "linear", &["linear", "crypt", "raid1", "delay"]),
     ("parity", "raid5", &["raid5"]),
     ("thin", "thin", &["thin"]),
+    ("behind", "bcache", &["bcache"]),
     ("direct", "loop", &["loop"]),
     ("cached", "loop", &["loop"]),
 ];
 /// Devices of drivers that count each bio, and the disks at the bottom.
-const COUNTED: [&str; 14] = [
+const COUNTED: [&str; 17] = [
     "linear",
     "crypt",
     "delay",
@@ -66,12 +78,18 @@ const COUNTED: [&str; 14] = [
     "thin",
     "thin_meta",
     "thin_data",
+    "behind",
+    "backing",
+    "cache",
     "direct",
     "cached",
     "files",
 ];
 
 fn run(ctx: &LiveContext, report: &mut Report) -> anyhow::Result<()> {
+    packages::install_programs(&[("make-bcache", "bcache-tools")], |line| {
+        ctx.progress.say(line);
+    })?;
     let machine = Machine::boot(ctx, &ROLE)?;
     let recording = Recording::make(ctx, &machine)?;
     let analysis = recording.analysis();

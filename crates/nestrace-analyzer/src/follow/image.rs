@@ -148,15 +148,12 @@ impl Images {
             }
         }
         for device in &topology.devices {
-            match device.kind.as_str() {
-                "dm" => this.stacked.push((device.dev, Stacking::Dm)),
-                "md" => this.stacked.push((device.dev, Stacking::Md)),
-                "partition" => {
-                    let disk = Extent::named(topology, &device.name);
-                    let both = disk.map(|disk| (u64::from(device.dev), disk.dev));
-                    this.partitions.extend(both);
-                }
-                _ => {}
+            let stacking = Stacking::of(&device.kind);
+            this.stacked.extend(stacking.map(|it| (device.dev, it)));
+            if device.kind == "partition" {
+                let disk = Extent::named(topology, &device.name);
+                let both = disk.map(|disk| (u64::from(device.dev), disk.dev));
+                this.partitions.extend(both);
             }
             if let Some(file) = &device.loop_file {
                 if file.is_block_device {
@@ -431,7 +428,7 @@ impl Images {
         self.super_blocks.contains(&dev)
     }
 
-    /// The driver that hands bios of a device on to others below it and has no requests of its own (dm, md).
+    /// The driver that hands bios of a device on to others below it and has no requests of its own.
     pub(crate) fn stacking(&self, dev: u32) -> Option<Stacking> {
         let known = self.stacked.iter().find(|(stacked, _)| *stacked == dev);
         known.map(|(_, stacking)| *stacking)

@@ -70,7 +70,7 @@ fn qemu_under_other_names() {
     }
     let dir = directory();
     let copy = dir.path().join("my-vmm");
-    // By another process: what this one has open to write, a fork of a test beside would keep open, and nobody could start it.
+    // By another process: a fork of a test beside would keep open what this one writes, and the kernel starts no such program.
     let copied = Command::new("cp").arg(QEMU).arg(&copy).status();
     assert!(copied.expect("cp starts").success());
     let name = |suffix: &str| format!("nt-{}-{suffix}", std::process::id());

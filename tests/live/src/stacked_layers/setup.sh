@@ -1,8 +1,9 @@
 # Makes stacks of devices in the guest that plays the host, and leaves their names in /tmp/devices: ext4 on a linear volume
-# on dm-crypt on a mirror of md with a slow leg; RAID5; a thin volume; loop devices with and without direct I/O.
+# on dm-crypt on a mirror of md with a slow leg; RAID5; a thin volume; a disk with a cache (bcache); loop devices with and
+# without direct I/O.
 set -e
 export LD_LIBRARY_PATH=/opt/nestrace
-load ext4 xfs loop dm_mod dm_crypt dm_delay dm_thin_pool md_mod raid1 raid456 xts ecb
+load ext4 xfs loop dm_mod dm_crypt dm_delay dm_thin_pool md_mod raid1 raid456 xts ecb bcache
 
 leg_a=$(disk leg-a)
 leg_b=$(disk leg-b)
@@ -12,6 +13,8 @@ r5_c=$(disk r5-c)
 files=$(disk files)
 thin_meta=$(disk thin-meta)
 thin_data=$(disk thin-data)
+backing=$(disk backing)
+cache=$(disk cache)
 
 # mapped NAME, its table on stdin: the kernel's name.
 mapped() {
@@ -58,6 +61,24 @@ pool=$(echo "0 131072 thin-pool /dev/$thin_meta /dev/$thin_data 128 0" | mapped 
 /opt/nestrace/dmsetup message pool 0 'create_thin 0'
 thin=$(echo "0 65536 thin /dev/$pool 0" | mapped thin)
 
+/opt/nestrace/make-bcache -B /dev/$backing > /tmp/bcache.log
+/opt/nestrace/make-bcache -C /dev/$cache --bucket 64k >> /tmp/bcache.log
+for device in $backing $cache; do
+  echo /dev/$device > /sys/fs/bcache/register
+done
+behind=bcache0
+tries=0
+until [ -e /sys/block/$behind/bcache ] && set=$(echo /sys/fs/bcache/*-*-*) && [ -d "$set" ]; do
+  tries=$((tries + 1))
+  [ $tries -gt 100 ] && { cat /tmp/bcache.log >&2; exit 1; }
+  sleep 0.1
+done
+echo ${set##*/} > /sys/block/$behind/bcache/attach
+# Nothing goes past the cache.
+echo 0 > /sys/block/$behind/bcache/sequential_cutoff
+echo 0 > $set/congested_read_threshold_us
+echo 0 > $set/congested_write_threshold_us
+
 mkfs.xfs -q -K /dev/$files
 mkdir -p /mnt/files
 mount -t xfs -o noatime /dev/$files /mnt/files
@@ -79,7 +100,7 @@ done
 sync
 
 recorded=
-for name in linear crypt mirror delay parity thin thin_meta thin_data direct cached leg_a leg_b r5_a r5_b r5_c files; do
+for name in linear crypt mirror delay parity thin thin_meta thin_data behind backing cache direct cached leg_a leg_b r5_a r5_b r5_c files; do
   eval "device=\$$name"
   recorded="$recorded $device"
   echo "$name=$device" >> /tmp/devices

@@ -40,6 +40,14 @@ size=4m
 io_size=1m
 iodepth=4
 fsync=16
+[behind]
+filename=/dev/$behind
+rw=randrw
+bs=4k
+size=4m
+io_size=2m
+iodepth=4
+fsync=16
 [loop-direct]
 filename=/dev/$direct
 rw=randrw

@@ -1,6 +1,6 @@
-//! Which bio of dm or md a bio on a device below was made for.
+//! Which bio of dm, md or bcache a bio on a device below was made for.
 //!
-//! Both report a bio that they hand on (`block_bio_remap`) with the device and the place that it was for before. The bio
+//! bcache names the bio above. dm and md report a bio that they hand on (`block_bio_remap`) with the device and the place that it was for before. The bio
 //! above is the one in flight on that device that covers that place; of an empty flush the only one in flight, or the only one
 //! of the same thread. Where that is not one bio, the link is not certain and there is none.
 //!
@@ -23,7 +23,7 @@ const MAX_UNDER_WAY: usize = 1 << 14;
 /// Bios with data in one block of a stripe.
 const MAX_OF_BLOCK: usize = 64;
 
-/// A bio between its remap and its Q.
+/// A bio between its remap, or what bcache made it for, and its Q.
 #[derive(Debug)]
 struct Remapped {
     /// The device below, as the bio names it after the remap.
@@ -32,7 +32,7 @@ struct Remapped {
     above: Above,
 }
 
-/// What dm and md hand on.
+/// What dm, md and bcache hand on.
 #[derive(Debug, Default)]
 pub(super) struct HandedOn {
     /// Generations of the bios of stacked devices, in the order of Q; some have ended.
@@ -56,8 +56,7 @@ impl HandedOn {
         of_stripes: bool,
         open: &PointerMap<u32, BioSpan>,
     ) {
-        self.above
-            .retain(|generation| open.contains_key(generation));
+        self.forget_ended(open);
         let above = if of_stripes {
             self.of_stripe(event, open)
         } else {
@@ -66,6 +65,28 @@ impl HandedOn {
                 ..Above::default()
             }
         };
+        self.goes_to(event, above);
+    }
+
+    /// bcache has made a bio for the one that it names.
+    pub(super) fn made(&mut self, event: &Event, open: &PointerMap<u32, BioSpan>) {
+        self.forget_ended(open);
+        let named = |span: &&BioSpan| span.pointer == event.related;
+        let above = self.candidates(event, open).find(named);
+        let above = Above {
+            bios: above.map(BioSpan::as_parent).into_iter().collect(),
+            ..Above::default()
+        };
+        self.goes_to(event, above);
+    }
+
+    fn forget_ended(&mut self, open: &PointerMap<u32, BioSpan>) {
+        self.above
+            .retain(|generation| open.contains_key(generation));
+    }
+
+    /// The bio's Q follows.
+    fn goes_to(&mut self, event: &Event, above: Above) {
         if self.remapped.len() >= MAX_UNDER_WAY {
             self.remapped.clear();
         }

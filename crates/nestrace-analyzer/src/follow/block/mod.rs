@@ -95,6 +95,11 @@ impl BlockLayer {
                     spans.remapped(event, lent.observer.has_parity(former));
                 }
             }
+            Kind::BioMade => {
+                if let Some(spans) = &mut self.gathered.spans {
+                    spans.made(event);
+                }
+            }
             Kind::BioComplete => {
                 let (requests, gathered) = (&mut self.requests, &mut self.gathered);
                 self.bios.complete(device, event, requests, gathered, lent);

@@ -55,6 +55,12 @@ impl BlockSpans {
         self.handed_on.remapped(event, of_stripes, &self.open);
     }
 
+    /// bcache has made a bio for one that is on its way.
+    #[inline(never)]
+    pub(super) fn made(&mut self, event: &Event) {
+        self.handed_on.made(event, &self.open);
+    }
+
     /// What an array with parity did in its stripes.
     pub(crate) fn stripes_of(&self, dev: u32) -> Option<StripeIo> {
         self.handed_on.stripes.of_array(dev)

@@ -35,10 +35,20 @@ impl Bios {
         gathered: &mut Gathered,
         lent: &mut Lent<'_, O>,
     ) {
+        let known = self.live.get(event.object).map(|bio| **bio);
+        // bcache has moved the bio to its backing device.
+        let dev_at_home = known.map(|bio| gathered.dev_of(bio.home));
+        let is_moved = |dev: &u32| lent.observer.stacking(*dev) == Some(Stacking::Bcache);
+        let moved_from = dev_at_home.filter(is_moved);
+        let event = &Event {
+            dev: moved_from.unwrap_or(event.dev),
+            ..*event
+        };
         let stacking = lent.observer.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
-        let known = self.live.get(event.object).map(|bio| **bio);
-        let Some(bio) = known.filter(|bio| bio.home == device || bio.device == device) else {
+        let is_there =
+            |bio: &Bio| moved_from.is_some() || bio.home == device || bio.device == device;
+        let Some(bio) = known.filter(is_there) else {
             return unknown_ended(device, stacking, event, gathered, lent);
         };
         self.live.remove(event.object);

@@ -90,6 +90,7 @@ fn kind(word: &str) -> (Kind, u8) {
         "F" => Kind::FrontMerge,
         "X" => Kind::Split,
         "A" => Kind::BioRemap,
+        "made" => Kind::BioMade,
         "BC" => Kind::BioComplete,
         "I" => Kind::Insert,
         "D" => Kind::Issue,

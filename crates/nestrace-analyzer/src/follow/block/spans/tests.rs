@@ -73,12 +73,17 @@ impl Observer for OnDm {
     }
 
     fn stacking(&self, dev: u32) -> Option<Stacking> {
-        (dev >= DM_0).then_some(Stacking::Dm)
+        match dev {
+            BCACHE_0 => Some(Stacking::Bcache),
+            DM_0.. => Some(Stacking::Dm),
+            _ => None,
+        }
     }
 }
 
 const DM_0: u32 = 253 << 20;
 const DM_1: u32 = DM_0 + 1;
+const BCACHE_0: u32 = 251 << 20;
 
 #[test]
 fn bios_of_every_device_below_are_charged_to_the_owner_at_the_top() {
@@ -103,6 +108,67 @@ fn bios_of_every_device_below_are_charged_to_the_owner_at_the_top() {
         [(thread, image), (thread, image), (image, image)],
         "disk, dm-0, dm-1"
     );
+}
+
+/// Two writes of one place, each to the backing device and to the cache; a fill of the cache is for no bio. The bios end on the
+/// backing device, where bcache has moved them.
+#[test]
+fn bios_below_bcache_are_for_the_one_that_it_names() {
+    let write = |above: &str, n: u32| {
+        format!(
+            "{n}0 Q {above} W 0+4096 dev=251:0
+             {n}1 made c{n} W 8192+4096 dev=8:0 rel={above} of=251:0
+             {n}2 Q c{n} W 8192+4096 dev=8:0
+             {n}3 made d{n} W 65536+4096 dev=8:16 rel={above} of=251:0
+             {n}4 Q d{n} W 65536+4096 dev=8:16\n"
+        )
+    };
+    let end = |n: u32| {
+        format!(
+            "30 G c{n} dev=8:0
+             30 G d{n} dev=8:16
+             31 D r{n} W 8192+4096 rel=c{n} dev=8:0
+             31 D s{n} W 65536+4096 rel=d{n} dev=8:16
+             3{n} C r{n} W 8192+4096 dev=8:0
+             3{n} C s{n} W 65536+4096 dev=8:16\n"
+        )
+    };
+    let text = [
+        write("b1", 1),
+        write("b2", 2),
+        "29 made e1 W 0+4096 dev=8:16 rel=b9 of=251:0\n29 Q e1 W 0+4096 dev=8:16\n".to_owned(),
+        end(2),
+        end(3),
+        "40 BC b2 W 8192+4096 dev=8:0\n41 BC b1 W 8192+4096 dev=8:0".to_owned(),
+    ]
+    .concat()
+    .replace("c3", "c1")
+    .replace("d3", "d1");
+    let spans = spans_seen_by(&mut OnDm, &text).0;
+    let parents = spans.iter().map(|span| {
+        let above = span.above.as_ref();
+        above.map(|above| above.bios.iter().map(|bio| bio.generation).collect())
+    });
+    let parents: Vec<Option<Vec<u32>>> = parents.collect();
+    let (first, second) = (spans[5].generation, spans[4].generation);
+    let of = |generation| Some(vec![generation]);
+    assert_eq!(
+        parents,
+        [of(second), of(second), of(first), of(first), None, None]
+    );
+    let ended: Vec<_> = spans[4..]
+        .iter()
+        .map(|span| (span.pointer, span.queued_ns, span.ended_ns, span.dev))
+        .collect();
+    let pointer = notation::address;
+    assert_eq!(
+        ended,
+        [
+            (pointer("b2"), 20, 40, BCACHE_0),
+            (pointer("b1"), 10, 41, BCACHE_0)
+        ]
+    );
+    assert!(spans.iter().all(|span| span.requests[0].dev == span.dev));
 }
 
 #[test]
