@@ -1,7 +1,8 @@
 //! Where a sector lies on a hard disk: zone, track and angle, and how long its head reads from there.
 //!
-//! A disk of any size has all zones of the drive and its whole stroke: a smaller one has fewer tracks. So a seek over a
-//! third of a disk of 4 GiB takes as long as over a third of the drive, and the last sectors are as slow as the drive's.
+//! A disk that is smaller than its drive is a partition at the outer edge, as fast as the drive is there. But it has the
+//! drive's whole stroke, because a small file system stands for one that fills a disk: a seek over a third of it takes as
+//! long as over a third of the drive.
 //! Each track is skewed against the one before by the time of a track switch, so that reading goes on without a lost turn.
 
 use crate::parameters::{ParametersError, SpindleParameters};
@@ -60,7 +61,8 @@ impl Geometry {
                 least_bytes: of_all * SECTOR_BYTES,
             });
         }
-        let tracks_of_a_zone = n_sectors.div_ceil(of_all);
+        let of_drive = parameters.drive_gb.map_or(0, |gb| (gb * 1e9) as u64) / SECTOR_BYTES;
+        let tracks_of_a_zone = of_drive.max(n_sectors).div_ceil(of_all);
         let (mut first_sector, mut first_track) = (0, 0);
         let mut zones = Vec::new();
         for sectors_per_track in tracks {
@@ -186,6 +188,9 @@ mod tests {
     use super::*;
     use crate::parameters::Parameters;
 
+    /// Of the model.
+    const DRIVE_BYTES: u64 = 500_000_000_000;
+
     fn geometry(size_bytes: u64) -> (SpindleParameters, Geometry) {
         let Ok(Parameters::Spindle(parameters)) = Parameters::built_in("hdd-7200") else {
             panic!("a hard disk");
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_zone_has_the_rate_of_its_parameter() {
-        let (parameters, geometry) = geometry(4 << 30);
+        let (parameters, geometry) = geometry(DRIVE_BYTES);
         let n = 60_000;
         for (zone, mb_per_s) in geometry.zones.iter().zip(&parameters.zones_mb_per_s) {
             let rate = (n * SECTOR_BYTES) as f64 / geometry.transfer_ns(zone.first_sector, n) * 1e3;
@@ -206,8 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn a_small_disk_is_the_drive_s_outer_edge_with_the_whole_stroke() {
+        let (mut parameters, small) = geometry(1 << 30);
+        assert_eq!(small.zones.len(), 1);
+        let last = small.place(small.n_sectors() - 1);
+        assert_eq!(small.distance(0, last.track), 1.0);
+        parameters.drive_gb = None;
+        let whole = Geometry::new(&parameters, 1 << 30).unwrap();
+        assert_eq!(whole.zones.len(), parameters.zones_mb_per_s.len());
+    }
+
+    #[test]
     fn reading_goes_on_without_a_lost_turn_at_each_track_and_zone() {
-        let (_, geometry) = geometry(1 << 30);
+        let (mut parameters, _) = geometry(1 << 30);
+        parameters.drive_gb = None;
+        let geometry = Geometry::new(&parameters, 1 << 30).unwrap();
         let mut sector = 0;
         while sector < geometry.n_sectors() {
             let place = geometry.place(sector);

@@ -58,6 +58,9 @@ pub enum Parameters {
 pub struct SpindleParameters {
     /// Turns a minute.
     pub rpm: f64,
+    /// Size of the drive. A smaller disk is a partition at its outer edge: it has the zones that lie there. Without it, a
+    /// disk of any size has all zones.
+    pub drive_gb: Option<f64>,
     /// Sustained rates of zones with equally many tracks, the outermost first.
     pub zones_mb_per_s: Vec<f64>,
     /// To an adjacent track; tracks are skewed by it.
@@ -227,6 +230,10 @@ impl SpindleParameters {
         check(
             (100.0..=100_000.0).contains(&self.rpm),
             "rpm is from 100 to 100000",
+        )?;
+        check(
+            self.drive_gb.is_none_or(|gb| (1.0..=1e5).contains(&gb)),
+            "drive_gb is from 1 to 100000",
         )?;
         let zones = &self.zones_mb_per_s;
         let are_zones = (1..=256).contains(&zones.len());

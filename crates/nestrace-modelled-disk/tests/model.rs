@@ -173,7 +173,10 @@ fn random_reads_gain_by_depth() {
 
 #[test]
 fn sequential_reads_have_the_rate_of_their_zone() {
+    let parameters = Parameters::built_in("hdd-7200").unwrap();
     let it = hdd("hdd-7200");
+    let drive_bytes = (it.drive_gb.unwrap() * 1e9) as u64;
+    let of_drive = |workload: &Workload| predict(&parameters, drive_bytes, 1, workload).unwrap();
     let n = it.zones_mb_per_s.len() as f64;
     let total: f64 = it.zones_mb_per_s.iter().sum();
     let mut from = 0.0;
@@ -186,7 +189,7 @@ fn sequential_reads_have_the_rate_of_their_zone() {
             ..Workload::sequential_reads()
         };
         assert_near(
-            of("hdd-7200", &workload).bytes_per_s,
+            of_drive(&workload).bytes_per_s,
             mb_per_s * 1e6,
             0.02,
             "a zone",
@@ -196,7 +199,7 @@ fn sequential_reads_have_the_rate_of_their_zone() {
             ..workload
         };
         assert_near(
-            of("hdd-7200", &small).bytes_per_s,
+            of_drive(&small).bytes_per_s,
             mb_per_s * 1e6,
             0.02,
             "a zone, 64 KiB",
@@ -208,7 +211,7 @@ fn sequential_reads_have_the_rate_of_their_zone() {
             ..workload
         };
         assert_near(
-            of("hdd-7200", &writes).bytes_per_s,
+            of_drive(&writes).bytes_per_s,
             mb_per_s * 1e6,
             0.06,
             "a zone, writes",
