@@ -3,7 +3,7 @@
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use nestrace_abi::{Kind, Owner, Record, Source, flags::RAW_FLUSH_SEQ};
 
-use crate::{bcache, flush_queue::flushed_with, layout::*, owner, preemption, ring, second_program, thread};
+use crate::{flush_queue::flushed_with, layout::*, made_for::made_for, owner, preemption, ring, second_program, thread};
 
 /// Most bios of one request that the walk at D follows; a longer chain counts as one `walk` loss.
 const MAX_BIOS: u32 = 1024;
@@ -122,13 +122,13 @@ pub fn block_bio_queue_nested(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn queue(ctx: &BtfTracePointContext) -> i32 {
     let bio: *const u8 = ctx.arg(0);
-    if let Some(made_for) = bcache::made_for(bio)
+    if let Some(above) = made_for(bio)
         && let Some(mut record) = bio_record(Kind::BioMade, bio)
     {
         describe_bio(&mut record, bio);
-        record.related = made_for.bio;
-        let major: u32 = copy_field(made_for.disk, &DISK_MAJOR);
-        let minor: u32 = copy_field(made_for.disk, &DISK_MINOR);
+        record.related = above.bio;
+        let major: u32 = copy_field(above.disk, &DISK_MAJOR);
+        let minor: u32 = copy_field(above.disk, &DISK_MINOR);
         let owner = Owner { owner_dev: major << 20 | minor, ..Owner::default() };
         ring::send_owned(record, owner, Source::Block);
     }

@@ -31,6 +31,7 @@ globals! {
     FN_BLKDEV_END_IO_ASYNC: u64 = 0;
     FN_AIO_COMPLETE: u64 = 0;
     FN_LOOP_COMPLETE: u64 = 0;
+    FN_DM_IO_END: u64 = 0;
     FN_BCACHE_BACKING: u64 = 0;
     FN_BCACHE_READ: u64 = 0;
     FN_BCACHE_INSERT: u64 = 0;

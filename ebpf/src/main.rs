@@ -10,7 +10,6 @@
 #![feature(core_intrinsics)]
 #![allow(internal_features)]
 
-mod bcache;
 mod block;
 mod caller;
 mod cpu;
@@ -21,6 +20,7 @@ mod host_fs;
 mod layout;
 mod light;
 mod log;
+mod made_for;
 mod owner;
 mod plug;
 mod preemption;

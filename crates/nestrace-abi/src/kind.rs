@@ -104,7 +104,7 @@ kinds! {
     RequestMerge = 15, "request_merge", Block;
     /// A request was remapped. `object` request, new place; `file_offset`, `owner_dev` the old offset and device.
     RequestRemap = 16, "request_remap", Block;
-    /// A driver has made a bio for another one, right before its Q (bcache, which reports no remap). `object` the bio,
+    /// A driver has made a bio for another one, right before its Q (bcache and dm's mirror, which report no remap). `object` the bio,
     /// place, `flags`; `related` the bio that it is for, `owner_dev` the device of that.
     BioMade = 17, "bio_made", Block;
     /// P, a thread plugged the queue. `dev`.

@@ -168,6 +168,13 @@ macro_rules! fields {
             NETFS_INODE = "netfs_io_request.inode";
             NETFS_IOCB = "netfs_io_request.iocb";
             DENTRY_INODE = "dentry.d_inode";
+            DM_IO_CONTEXT = "io.context";
+            DM_TARGET_MAGIC = "dm_target_io.magic";
+            DM_TARGET_CLONE = "dm_target_io.clone";
+            DM_TARGET_OF = "dm_target_io.io";
+            DM_BIO = "dm_io.orig_bio";
+            DM_DEVICE = "dm_io.md";
+            DM_DISK = "mapped_device.disk";
             SEARCH_CLOSURE = "search.cl";
             SEARCH_BIO = "search.orig_bio";
             SEARCH_DEVICE = "search.d";
@@ -201,6 +208,8 @@ pub const SYMBOLS: &[(&str, &str)] = &[
     ("FN_BLKDEV_END_IO_ASYNC", "blkdev_bio_end_io_async"),
     ("FN_AIO_COMPLETE", "aio_complete_rw"),
     ("FN_LOOP_COMPLETE", "lo_rw_aio_complete"),
+    // Ends of bios that dm-io makes for a target.
+    ("FN_DM_IO_END", "endio"),
     // Ends of bios that bcache makes for a bio above: on the backing device, reads of the cache, writes into it.
     ("FN_BCACHE_BACKING", "backing_request_endio"),
     ("FN_BCACHE_READ", "bch_cache_read_endio"),

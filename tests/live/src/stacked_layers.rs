@@ -1,6 +1,7 @@
 //! Where the time of a bio goes in devices that stand on each other, down to the lowest ones. A guest of Debian's kernel plays
 //! the host: ext4 on a linear volume, on dm-crypt, on a mirror of md with one leg that dm-delay slows down by
-//! 5 ms; RAID5 with partial stripes; a thin volume; a disk behind a cache (bcache); loop devices over files of XFS.
+//! 5 ms; RAID5 with partial stripes; a thin volume; stripes, a mirror and a cache of dm; a disk behind bcache; loop devices
+//! over files of XFS.
 
 use anyhow::Context;
 use nestrace_rig::packages;
@@ -33,6 +34,11 @@ const ROLE: Role<'_> = Role {
         ("files", 384 << 20),
         ("thin-meta", 8 << 20),
         ("thin-data", 64 << 20),
+        ("half-a", 32 << 20),
+        ("half-b", 32 << 20),
+        ("origin", 32 << 20),
+        ("fast", 16 << 20),
+        ("fast-meta", 8 << 20),
         ("backing", 48 << 20),
         // The kernel wants 513 buckets at least.
         ("cache", 96 << 20),
@@ -49,6 +55,9 @@ const ROLE: Role<'_> = Role {
         "raid456",
         "dm_thin_pool",
         "bcache",
+        "dm_mirror",
+        "dm_cache",
+        "dm_cache_smq",
     ],
     extra_arguments: &[],
 };
@@ -57,16 +66,19 @@ const ROLE: Role<'_> = Role {
 const DELAY_NS: f64 = 5e6;
 /// The uppermost devices, by their names in `setup.sh`: what each is made by, and the kinds of the layers that its writes
 /// pass.
-const STACKS: [(&str, &str, &[&str]); 6] = [
+const STACKS: [(&str, &str, &[&str]); 9] = [
     ("linear", "linear", &["linear", "crypt", "raid1", "delay"]),
     ("parity", "raid5", &["raid5"]),
     ("thin", "thin", &["thin"]),
+    ("striped", "striped", &["striped"]),
+    ("copies", "mirror", &["mirror"]),
+    ("cached_dm", "cache", &["cache"]),
     ("behind", "bcache", &["bcache"]),
     ("direct", "loop", &["loop"]),
     ("cached", "loop", &["loop"]),
 ];
 /// Devices of drivers that count each bio, and the disks at the bottom.
-const COUNTED: [&str; 17] = [
+const COUNTED: [&str; 25] = [
     "linear",
     "crypt",
     "delay",
@@ -78,6 +90,14 @@ const COUNTED: [&str; 17] = [
     "thin",
     "thin_meta",
     "thin_data",
+    "striped",
+    "copies",
+    "half_a",
+    "half_b",
+    "cached_dm",
+    "origin",
+    "fast",
+    "fast_meta",
     "behind",
     "backing",
     "cache",

@@ -1,9 +1,9 @@
 # Makes stacks of devices in the guest that plays the host, and leaves their names in /tmp/devices: ext4 on a linear volume
-# on dm-crypt on a mirror of md with a slow leg; RAID5; a thin volume; a disk with a cache (bcache); loop devices with and
-# without direct I/O.
+# on dm-crypt on a mirror of md with a slow leg; RAID5; a thin volume; stripes, a mirror and a cache of dm; a disk behind
+# bcache; loop devices with and without direct I/O.
 set -e
 export LD_LIBRARY_PATH=/opt/nestrace
-load ext4 xfs loop dm_mod dm_crypt dm_delay dm_thin_pool md_mod raid1 raid456 xts ecb bcache
+load ext4 xfs loop dm_mod dm_crypt dm_delay dm_thin_pool md_mod raid1 raid456 xts ecb bcache dm_mirror dm_cache dm_cache_smq
 
 leg_a=$(disk leg-a)
 leg_b=$(disk leg-b)
@@ -13,6 +13,11 @@ r5_c=$(disk r5-c)
 files=$(disk files)
 thin_meta=$(disk thin-meta)
 thin_data=$(disk thin-data)
+half_a=$(disk half-a)
+half_b=$(disk half-b)
+origin=$(disk origin)
+fast=$(disk fast)
+fast_meta=$(disk fast-meta)
 backing=$(disk backing)
 cache=$(disk cache)
 
@@ -61,6 +66,10 @@ pool=$(echo "0 131072 thin-pool /dev/$thin_meta /dev/$thin_data 128 0" | mapped 
 /opt/nestrace/dmsetup message pool 0 'create_thin 0'
 thin=$(echo "0 65536 thin /dev/$pool 0" | mapped thin)
 
+# The halves: the first 16 MiB of both are a stripe set, the rest is a mirror in sync.
+striped=$(echo "0 65536 striped 2 128 /dev/$half_a 0 /dev/$half_b 0" | mapped striped)
+copies=$(echo "0 32768 mirror core 2 1024 nosync 2 /dev/$half_a 32768 /dev/$half_b 32768" | mapped copies)
+cached_dm=$(echo "0 65536 cache /dev/$fast_meta /dev/$fast /dev/$origin 128 1 writethrough smq 0" | mapped cached)
 /opt/nestrace/make-bcache -B /dev/$backing > /tmp/bcache.log
 /opt/nestrace/make-bcache -C /dev/$cache --bucket 64k >> /tmp/bcache.log
 for device in $backing $cache; do
@@ -100,7 +109,7 @@ done
 sync
 
 recorded=
-for name in linear crypt mirror delay parity thin thin_meta thin_data behind backing cache direct cached leg_a leg_b r5_a r5_b r5_c files; do
+for name in linear crypt mirror delay parity thin thin_meta thin_data striped copies half_a half_b cached_dm origin fast fast_meta behind backing cache direct cached leg_a leg_b r5_a r5_b r5_c files; do
   eval "device=\$$name"
   recorded="$recorded $device"
   echo "$name=$device" >> /tmp/devices

@@ -1,6 +1,6 @@
 //! Which bio of dm, md or bcache a bio on a device below was made for.
 //!
-//! bcache names the bio above. dm and md report a bio that they hand on (`block_bio_remap`) with the device and the place that it was for before. The bio
+//! bcache and dm's mirror name the bio above. Else dm and md report a bio that they hand on (`block_bio_remap`) with the device and the place that it was for before. The bio
 //! above is the one in flight on that device that covers that place; of an empty flush the only one in flight, or the only one
 //! of the same thread. Where that is not one bio, the link is not certain and there is none.
 //!
@@ -23,7 +23,7 @@ const MAX_UNDER_WAY: usize = 1 << 14;
 /// Bios with data in one block of a stripe.
 const MAX_OF_BLOCK: usize = 64;
 
-/// A bio between its remap, or what bcache made it for, and its Q.
+/// A bio between its remap, or what it was made for, and its Q.
 #[derive(Debug)]
 struct Remapped {
     /// The device below, as the bio names it after the remap.
@@ -68,7 +68,7 @@ impl HandedOn {
         self.goes_to(event, above);
     }
 
-    /// bcache has made a bio for the one that it names.
+    /// A driver has made a bio for the one that it names.
     pub(super) fn made(&mut self, event: &Event, open: &PointerMap<u32, BioSpan>) {
         self.forget_ended(open);
         let named = |span: &&BioSpan| span.pointer == event.related;

@@ -55,7 +55,7 @@ impl BlockSpans {
         self.handed_on.remapped(event, of_stripes, &self.open);
     }
 
-    /// bcache has made a bio for one that is on its way.
+    /// A driver has made a bio for one that is on its way, which it names.
     #[inline(never)]
     pub(super) fn made(&mut self, event: &Event) {
         self.handed_on.made(event, &self.open);
