@@ -10,8 +10,9 @@ use nestrace_report::lab::{
 use nestrace_trace::is_printable;
 
 /// All of `fixtures/lab`.
-const RUNS: [&str; 7] = [
+const RUNS: [&str; 8] = [
     "control",
+    "ext3-ext4",
     "fast12",
     "fast12-gains",
     "fast12-remedies",
