@@ -291,9 +291,9 @@ fn all_linked(case: &mut Case, analysis: &Value, disk: &str, flushes: u64) -> an
     Ok(())
 }
 
-/// The least time without the delay is a little longer than it could be, too.
+/// The least of 40 times without the delay may be longer than it could be, too: by 0.8 ms beside other guests.
 fn is_delay(added_ns: u64) -> bool {
-    (DELAY_NS - SLACK_NS / 10..DELAY_NS + SLACK_NS).contains(&added_ns)
+    (DELAY_NS - SLACK_NS / 2..DELAY_NS + SLACK_NS).contains(&added_ns)
 }
 
 /// D to C of the device is the time at the server: the delay is all in it.
