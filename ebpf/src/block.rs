@@ -122,19 +122,16 @@ pub fn block_bio_queue_nested(ctx: BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn queue(ctx: &BtfTracePointContext) -> i32 {
     let bio: *const u8 = ctx.arg(0);
-    if let Some(above) = made_for(bio)
-        && let Some(mut record) = bio_record(Kind::BioMade, bio)
-    {
-        describe_bio(&mut record, bio);
-        record.related = above.bio;
-        let major: u32 = copy_field(above.disk, &DISK_MAJOR);
-        let minor: u32 = copy_field(above.disk, &DISK_MINOR);
-        let owner = Owner { owner_dev: major << 20 | minor, ..Owner::default() };
-        ring::send_owned(record, owner, Source::Block);
-    }
     if let Some(mut record) = bio_record(Kind::Queue, bio) {
         thread::introduce();
         describe_bio(&mut record, bio);
+        if let Some(above) = made_for(bio) {
+            let made = Record { kind: Kind::BioMade as u8, related: above.bio, ..record };
+            let major: u32 = copy_field(above.disk, &DISK_MAJOR);
+            let minor: u32 = copy_field(above.disk, &DISK_MINOR);
+            let owner = Owner { owner_dev: major << 20 | minor, ..Owner::default() };
+            ring::send_owned(made, owner, Source::Block);
+        }
         let owner = owner::of_bio(bio, &mut record);
         ring::send_owned(record, owner, Source::Block);
     }

@@ -1,8 +1,9 @@
 //! Which bio of dm, md or bcache a bio on a device below was made for.
 //!
-//! bcache and dm's mirror name the bio above. Else dm and md report a bio that they hand on (`block_bio_remap`) with the device and the place that it was for before. The bio
-//! above is the one in flight on that device that covers that place; of an empty flush the only one in flight, or the only one
-//! of the same thread. Where that is not one bio, the link is not certain and there is none.
+//! bcache and dm's mirror name the bio above. Else dm and md report a bio that they hand on (`block_bio_remap`) with the
+//! device and the place that it was for before. The bio above is the one in flight on that device that covers that place; of an
+//! empty flush the only one in flight, or the only one of the same thread. Where that is not one bio, the link is not certain
+//! and there is none.
 //!
 //! RAID4, 5 and 6 work in stripes ([`Stripes`]): a data block has its place in the array, a block of parity has none (sector 0,
 //! `raid5_compute_blocknr()`). A read for a bio that reads is that bio's; all else of a stripe is work for its write.

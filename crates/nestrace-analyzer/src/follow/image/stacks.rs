@@ -9,6 +9,7 @@ use nestrace_trace::manifest::{Device, Topology};
 use super::volume::{Extent, device_named, disk_of};
 use crate::model::owner::Owner;
 use crate::model::span::{Below, BioSpan};
+use crate::model::stacking::Stacking;
 
 /// A loop device over a file on a file system with devices.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Stacks {
     stacked: BTreeSet<u32>,
     on_servers: BTreeSet<u32>,
     with_parity: BTreeSet<u32>,
-    /// What dm and md devices stand on.
+    /// What dm, md and bcache devices stand on.
     members: BTreeMap<u32, BTreeSet<u32>>,
     /// All of that.
     beneath: BTreeSet<u32>,
@@ -131,5 +132,5 @@ pub(crate) fn has_parity(device: &Device) -> bool {
 
 /// Whether a device hands I/O on to devices below, if it has any.
 pub(crate) fn is_stacked(device: &Device) -> bool {
-    matches!(device.kind.as_str(), "dm" | "md" | "bcache" | "loop")
+    Stacking::of(&device.kind).is_some() || device.kind == "loop"
 }
