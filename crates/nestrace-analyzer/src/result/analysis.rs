@@ -426,7 +426,7 @@ pub struct ImageFileIo {
     pub cdf: ReadWriteCdf,
 }
 
-/// Calls of the NFS or SMB client to its server about an image, whoever made it do them.
+/// Calls of the NFS or SMB client to its server about an image, for any process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

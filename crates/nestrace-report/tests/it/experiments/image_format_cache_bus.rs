@@ -2,7 +2,10 @@
 
 use nestrace_report::lab::{Cell, Row, Spread};
 
-use super::{Page, has_finding, of_statement, of_the_run, performance, range, segment_ms, spread};
+use super::{
+    Page, has_finding, of_statement, of_the_recordings, of_the_run, performance, range, segment_ms,
+    spread,
+};
 use crate::lab::{comparison, results};
 
 const RUN: &str = "image-format-cache-bus";
@@ -132,13 +135,6 @@ fn what_the_recordings_say_of_e4_is_in_the_report() {
         "While the tree is unpacked, the disk's flush is {} % of the latency",
         share(&through, "device_flush")
     ));
-    let explanations = || run.rows.iter().filter_map(|row| row.explanation.as_ref());
-    let linked = spread(explanations().filter_map(|one| one.linked));
-    let lost: u64 = explanations().map(|one| one.lost).sum();
-    assert_eq!(lost, 0);
-    sentences.push(format!(
-        "No recording lost an event, and {} % of the guests' bios were followed to the device",
-        (linked.min * 1000.0).floor() / 10.0
-    ));
+    sentences.push(of_the_recordings(&run));
     Page::read().check(&sentences);
 }

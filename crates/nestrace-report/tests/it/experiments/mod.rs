@@ -113,6 +113,18 @@ fn of_the_run(run: &Comparison, results: &Results, disk: &str, repetitions: usiz
     ]
 }
 
+/// What the recordings of a run have: events and bios.
+fn of_the_recordings(run: &Comparison) -> String {
+    let explanations = || run.rows.iter().filter_map(|row| row.explanation.as_ref());
+    let lost: u64 = explanations().map(|one| one.lost).sum();
+    assert_eq!(lost, 0);
+    let linked = spread(explanations().filter_map(|one| one.linked));
+    format!(
+        "No recording lost an event, and {} % of the guests' bios were followed to the device",
+        (linked.min * 1000.0).floor() / 10.0
+    )
+}
+
 /// A row of a table of statements: the figures alone, without how sure they are.
 fn of_statement(one: &Published) -> String {
     let ours = one.ours.as_deref().unwrap_or_default();
