@@ -40,10 +40,9 @@ impl Bios {
         let dev_at_home = known.map(|bio| gathered.dev_of(bio.home));
         let is_moved = |dev: &u32| lent.observer.stacking(*dev) == Some(Stacking::Bcache);
         let moved_from = dev_at_home.filter(is_moved);
-        let event = &Event {
-            dev: moved_from.unwrap_or(event.dev),
-            ..*event
-        };
+        let mut at_home = *event;
+        at_home.dev = moved_from.unwrap_or(event.dev);
+        let event = &at_home;
         let stacking = lent.observer.stacking(event.dev);
         // An empty flush ends by order, so one of another device may still stand at this address.
         let is_there =
