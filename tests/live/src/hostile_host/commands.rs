@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use nestrace_rig::recorder;
 use xtask::case::Case;
 
@@ -15,11 +16,10 @@ use crate::stage::Stage;
 /// more.
 pub fn ends(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     stage.load()?;
-    let recording = stage.record(&["--duration", "1.5", "--", "sleep", "300"])?;
+    let recording = stage.record(&["--duration", "4", "--", "sleep", "300"])?;
     filtered(recording.recorder.pid())?;
     let launcher = helper(&helpers_of(recording.recorder.pid())?, "launcher")?;
-    let commands = children_of(launcher)?;
-    let (command, _) = commands.first().context("find the command")?;
+    let command = command_of(launcher)?;
     let ended = recording.wait(Duration::from_secs(20))?;
     stage.ended_well(case, &ended, "duration")?;
     case.holds(
@@ -34,6 +34,18 @@ pub fn ends(stage: &Stage<'_>, case: &mut Case) -> anyhow::Result<()> {
     );
     stage.ctx.discard(&ended.bundle);
     Ok(())
+}
+
+/// The launcher's child, which starts after the recorder has said that it is live.
+fn command_of(launcher: u32) -> anyhow::Result<u32> {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    loop {
+        if let Some((command, _)) = children_of(launcher)?.first() {
+            return Ok(*command);
+        }
+        ensure!(Instant::now() < deadline, "find the command");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The command runs as whoever called the recorder, with its terminal and folder, and when it starts the recorder has no privileges
