@@ -69,7 +69,7 @@ impl<'p> RealBench<'p> {
 
     /// The guest for a step, booted if it is not there.
     fn stage(&mut self, step: &Step) -> Result<&mut Stage, LabError> {
-        let is_there = |(before, _): &(Step, Stage)| !self.schedule.needs_boot(before, step);
+        let is_there = |(before, _): &(Step, Stage)| !step.needs_boot_after(before);
         if !self.stage.as_ref().is_some_and(is_there) {
             self.stage = None;
             let disks = &self.schedule.batches[step.batch];

@@ -78,6 +78,15 @@ pub struct Step {
     pub disk: usize,
 }
 
+impl Step {
+    /// Whether it cannot have the guest of the step before. It has other disks, or begins a repetition: where the host's
+    /// file system put an image, and what it has become by being used, is not to be the same in all of them.
+    #[must_use]
+    pub fn needs_boot_after(&self, before: &Self) -> bool {
+        (before.batch, before.kind) != (self.batch, self.kind)
+    }
+}
+
 /// The whole order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
@@ -125,23 +134,13 @@ impl Schedule {
         Self { batches, steps }
     }
 
-    /// Whether a step cannot have the guest of the one before: it has other disks, or one that was used up.
-    #[must_use]
-    pub fn needs_boot(&self, before: &Step, step: &Step) -> bool {
-        let is_used_up = || {
-            let disks = self.batches.get(step.batch).map(|batch| &batch.disks);
-            disks.is_some_and(|disks| disks.iter().any(|disk| disk.only_for.is_some()))
-        };
-        before.batch != step.batch || (before.kind != step.kind && is_used_up())
-    }
-
     /// How often a guest is booted at least.
     #[must_use]
     pub fn n_boots(&self) -> usize {
         let changes = self
             .steps
             .windows(2)
-            .filter(|pair| self.needs_boot(&pair[0], &pair[1]));
+            .filter(|pair| pair[1].needs_boot_after(&pair[0]));
         changes.count() + usize::from(!self.steps.is_empty())
     }
 }

@@ -310,11 +310,19 @@ fn an_image_whose_blocks_have_a_place_is_new_for_each_run() {
         assert_eq!(uses.len(), 3);
         for pair in uses.windows(2) {
             let between = schedule.steps[pair[0]..=pair[1]].windows(2);
-            let mut boots = between.filter(|steps| schedule.needs_boot(&steps[0], &steps[1]));
+            let mut boots = between.filter(|steps| steps[1].needs_boot_after(&steps[0]));
             assert!(boots.next().is_some());
         }
     }
     assert_eq!(schedule.n_boots(), 3);
+}
+
+#[test]
+fn each_repetition_has_disks_of_its_own() {
+    let schedule = plan("repetitions = 4\n[axes]\nhost_fs = ['ext4', 'btrfs']").schedule();
+    assert_eq!(schedule.batches.len(), 1);
+    // The recorded run is one more.
+    assert_eq!(schedule.n_boots(), 5);
 }
 
 #[test]
