@@ -10,7 +10,7 @@ use nestrace_report::lab::{
 use nestrace_trace::is_printable;
 
 /// All of `fixtures/lab`.
-const RUNS: [&str; 8] = [
+pub const RUNS: [&str; 8] = [
     "control",
     "ext3-ext4",
     "fast12",
