@@ -21,6 +21,7 @@ use nestrace_rig::modelled_disk::{self, ModelledDiskError};
 use nestrace_rig::named_device::DeviceError;
 use nestrace_rig::packages::{self, PackagesError};
 use nestrace_rig::qmp::QmpError;
+use nestrace_rig::real_time;
 use nestrace_trace::printable;
 
 use nestrace_cli::exit::{DONE, FAILURE, Failure, INPUT, MISSING, print, say};
@@ -132,6 +133,11 @@ fn run_plan(args: &LabRunArgs) -> Result<u8, Failure> {
     if announced.as_ref().is_ok_and(|one| !one.is_alone) {
         heading.push(String::from(OTHER_LAB));
     }
+    if !plan.modelled_disks().is_empty()
+        && let Err(error) = real_time::is_allowed()
+    {
+        heading.push(format!("{LATE_DISK} ({error}): {ALLOW}"));
+    }
     let mut shown = ProgressLine::new(heading);
     let outcome = experiment::run(&plan, &text, &options, &mut |now| shown.show(now));
     shown.clear();
@@ -188,6 +194,11 @@ fn disk_of(lab: &Path) -> PathBuf {
 /// What is said where two measure at the same time.
 const OTHER_LAB: &str =
     "note: another lab runs on this machine: each disturbs the times that the other measures";
+
+/// What is said where a modelled disk has to wait for a processor, and what helps.
+const LATE_DISK: &str = "note: modelled disks are late when the processors are busy, because the kernel gives them no real-time priority";
+const ALLOW: &str =
+    "start the lab as root in the root control group, or give its group cpu.rt_runtime_us";
 
 /// One line on a terminal, a line for each run elsewhere.
 struct ProgressLine {

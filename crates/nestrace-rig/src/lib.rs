@@ -54,6 +54,7 @@ pub mod packages;
 pub mod qemu_command;
 pub mod qemu_package;
 pub mod qmp;
+pub mod real_time;
 pub mod recorder;
 pub mod root;
 pub mod stack;
