@@ -130,10 +130,14 @@ fn of_the_run(run: &Comparison, results: &Results) -> Vec<String> {
     if !told.is_empty() {
         let lost: u64 = told.iter().map(|one| one.lost).sum();
         let linked = spread(told.iter().filter_map(|one| one.linked));
+        let followed = if linked.min < 1.0 {
+            format!("at least {} %", (linked.min * 1000.0).floor() / 10.0)
+        } else {
+            String::from("all")
+        };
         text.push(format!(
-            "- {} recordings lost {lost} events; at least {} % of a guest's bios were followed to the device.",
-            told.len(),
-            (linked.min * 1000.0).floor() / 10.0
+            "- {} recordings lost {lost} events; {followed} of a guest's bios were followed to the device.",
+            told.len()
         ));
     }
     text
