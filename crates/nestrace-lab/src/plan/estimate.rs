@@ -13,7 +13,7 @@ const AROUND_A_RUN: u64 = 4;
 /// Seconds more for a run that is recorded.
 const AROUND_A_RECORDING: u64 = 6;
 /// Seconds of a boot and the making of its disks.
-const BOOT: u64 = 20;
+const BOOT: u64 = 10;
 /// How many times longer all of these take where the host's role is inside a guest, and its guests are
 /// translated twice.
 const IN_GUEST: u64 = 15;

@@ -236,7 +236,7 @@ fn workloads_are_the_librarys_or_ones_own() {
 #[test]
 fn some_cells_are_run_with_what_they_are_compared_with_and_no_other_disks() {
     let mut plan = Plan::read(crate::plan::shipped::text("quick").unwrap()).unwrap();
-    let all = plan.schedule();
+    let (all, all_seconds) = (plan.schedule(), plan.estimate().seconds);
     plan.run_only(&[String::from("xfs-on-ext4")]).unwrap();
     let some = plan.schedule();
     let ids: BTreeSet<&str> = some
@@ -254,7 +254,7 @@ fn some_cells_are_run_with_what_they_are_compared_with_and_no_other_disks() {
             .sum::<usize>()
     };
     assert_eq!((disks(&all), disks(&some)), (3, 2));
-    assert!(plan.estimate().seconds < 120);
+    assert!(plan.estimate().seconds * 2 < all_seconds);
     let error = plan.run_only(&[String::from("xfs-on-ext5")]).unwrap_err();
     assert!(
         error
