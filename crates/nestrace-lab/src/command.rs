@@ -195,7 +195,7 @@ fn disk_of(lab: &Path) -> PathBuf {
 const OTHER_LAB: &str =
     "note: another lab runs on this machine: each disturbs the times that the other measures";
 
-/// What is said where a modelled disk has to wait for a processor, and what helps.
+/// A note where modelled disks run at an ordinary priority, and what helps.
 const LATE_DISK: &str = "note: modelled disks are late when the processors are busy, because the kernel gives them no real-time priority";
 const ALLOW: &str =
     "start the lab as root in the root control group, or give its group cpu.rt_runtime_us";

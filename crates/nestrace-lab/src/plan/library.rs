@@ -192,8 +192,8 @@ fn files(scale: &Scale, share: u64, bytes: u64, threads: u64) -> u64 {
     (scale.data_bytes / 100 * share / bytes / threads).max(1)
 }
 
-/// What all jobs on many files have: each operation draws one of them, as Filebench does. Without a map of what was
-/// touched, because fio 3.33 can draw among files that it took for done without an end, when its warm-up is over.
+/// Options of jobs on many files: each operation draws a file, as Filebench does. There is no random map, because with one
+/// fio 3.33 can loop for ever after its warm-up: it draws among files that it counts as done (`get_next_file_rand()`).
 const DRAWN_FILES: &str = "--file_service_type=random --norandommap=1";
 
 /// 50 threads; of three operations on files of 128 KiB one writes it whole, one appends 16 KiB, one reads
@@ -512,6 +512,28 @@ mod tests {
             bytes <= scale.data_bytes && bytes > scale.data_bytes / 2,
             "{bytes}"
         );
+    }
+
+    #[test]
+    fn no_job_on_many_files_has_a_random_map() {
+        for name in ["fileserver", "webserver", "mailserver"] {
+            let scale = Scale {
+                seconds: 2,
+                warm_up_seconds: 1,
+                data_bytes: 64 << 20,
+                most_seconds: None,
+            };
+            let Some(Workload {
+                action: Action::Fio(jobs),
+                ..
+            }) = named(name, scale, Choice::default())
+            else {
+                panic!("fio jobs");
+            };
+            for (_, options) in &jobs.jobs {
+                assert!(options.contains("--nrfiles=") && options.contains("--norandommap=1"));
+            }
+        }
     }
 
     #[test]

@@ -79,8 +79,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether it cannot have the guest of the step before. It has other disks, or begins a repetition: where the host's
-    /// file system put an image, and what it has become by being used, is not to be the same in all of them.
+    /// Whether the step needs a new guest: it has other disks, or begins a repetition. Each repetition makes file systems and
+    /// images anew, because the speed of an image depends on its place and its age.
     #[must_use]
     pub fn needs_boot_after(&self, before: &Self) -> bool {
         (before.batch, before.kind) != (self.batch, self.kind)

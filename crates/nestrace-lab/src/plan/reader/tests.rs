@@ -254,7 +254,8 @@ fn some_cells_are_run_with_what_they_are_compared_with_and_no_other_disks() {
             .sum::<usize>()
     };
     assert_eq!((disks(&all), disks(&some)), (3, 2));
-    assert!(plan.estimate().seconds * 2 < all_seconds);
+    let seconds = plan.estimate().seconds;
+    assert!(seconds < 150 && seconds * 2 < all_seconds, "{seconds}");
     let error = plan.run_only(&[String::from("xfs-on-ext5")]).unwrap_err();
     assert!(
         error

@@ -124,5 +124,6 @@ fn what_is_said_of_e3_is_in_its_files() {
             percent(of.median)
         ));
     }
+    assert!(run.rows.iter().all(|row| row.explanation.is_some()));
     Page::read().check(&sentences);
 }

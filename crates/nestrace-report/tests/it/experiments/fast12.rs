@@ -30,7 +30,7 @@ fn the_tables_are_those_of_the_cells() {
 }
 
 #[test]
-fn what_is_said_of_mail_servers_is_that_of_the_cells() {
+fn what_is_said_of_hosts_is_that_of_the_cells() {
     let run = comparison("fast12");
     let of = |host: &'static str| nested(&run, "mailserver", host);
     let slower = |host: &'static str| {
@@ -42,12 +42,19 @@ fn what_is_said_of_mail_servers_is_that_of_the_cells() {
     let quiet = of("btrfs").filter(|row| row.guest.disk_flushes == 0);
     let quiet: Vec<&str> = quiet.map(|row| row.word("guest_fs")).collect();
     assert_eq!(quiet, ["jfs"]);
+    let faster = nested(&run, "randwrite", "btrfs").filter(|row| row.verdict == Verdict::Faster);
+    let faster = spread(faster.map(relative));
+    assert_eq!(faster.n, 6);
     let jfs = of("btrfs").find(|row| row.word("guest_fs") == "jfs");
     Page::read().check(&[
         format!("**Mail servers on btrfs** ({} %)", range(slower("btrfs"))),
         format!(
             "**jfs does not lose** ({} % on btrfs)",
             percent(relative(jfs.unwrap()))
+        ),
+        format!(
+            "**Random writes on btrfs** are {:.0} to {:.0} times faster",
+            faster.min, faster.max
         ),
         format!(
             "**Mail servers on ext2** ({} %)",

@@ -122,14 +122,16 @@ fn of_the_run(run: &Comparison, results: &Results) -> Vec<String> {
             late.median, late.max
         ));
     }
-    let told: Vec<_> = run
+    let recordings: Vec<_> = run
         .rows
         .iter()
         .filter_map(|row| row.explanation.as_ref())
         .collect();
-    if !told.is_empty() {
-        let lost: u64 = told.iter().map(|one| one.lost).sum();
-        let linked = spread(told.iter().filter_map(|one| one.linked));
+    if !recordings.is_empty() {
+        let lost: u64 = recordings.iter().map(|one| one.lost).sum();
+        // UPDATE=1 does not write that away.
+        assert_eq!(lost, 0, "{}", run.run.plan);
+        let linked = spread(recordings.iter().filter_map(|one| one.linked));
         let followed = if linked.min < 1.0 {
             format!("at least {} %", (linked.min * 1000.0).floor() / 10.0)
         } else {
@@ -137,7 +139,7 @@ fn of_the_run(run: &Comparison, results: &Results) -> Vec<String> {
         };
         text.push(format!(
             "- {} recordings lost {lost} events; {followed} of a guest's bios were followed to the device.",
-            told.len()
+            recordings.len()
         ));
     }
     text
